@@ -11,9 +11,11 @@ numeral of base two without its base.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -40,6 +42,7 @@ class Answer:
         return bool(({self.value} | self.also) & ({other.value} | other.also))
 
 
+_ROUNDED = re.compile(r"\d\.\d{6}(?!\d)")
 Maker = Callable[[random.Random], Answer]
 KINDS: dict[str, Maker] = {}
 
@@ -61,7 +64,10 @@ def made(
     wrong: Iterable[str] = (),
     also: Iterable[Hashable] = (),
 ) -> Answer:
-    """Returns an answer without repeated forms."""
+    """Returns an answer without repeated forms. A number rounded to six decimals is no gold for what it stands for."""
+    different = list(different)
+    wrong = [*wrong, *filter(_ROUNDED.search, different)]
+    different = [form for form in different if not _ROUNDED.search(form)]
     return Answer(
         kind=name,
         gold=gold,
@@ -72,6 +78,18 @@ def made(
         wrong=_once(wrong, {gold}),
         also=frozenset(also),
     )
+
+
+def forms(text: str) -> list[str]:
+    """Returns the forms between bars."""
+    return text.split(" | ")
+
+
+def table(text: str) -> list[tuple[str, list[str], list[str]]]:
+    """Returns golds with their equal forms and neighbours, from rows of `gold == form | form != form | form`."""
+    rows = re.split(r"\n(?! )", text.strip("\n"))
+    split = [re.split(" +(?:==|!=) +", re.sub(r"\n +", " ", row)) for row in rows]
+    return [(gold, forms(equal), forms(different)) for gold, equal, different in split]
 
 
 def _once(forms: Iterable[str], without: set[str]) -> tuple[str, ...]:
@@ -149,7 +167,7 @@ def of_rational(value: Fraction) -> tuple[list[str], list[str]]:
         equal.append(text)
         different.append(text + "1")
     else:
-        different += [f"{float(value):.6f}", f"{float(value):.2f}"]
+        different += [f"{float(value):.6f}", f"{float(value) * 10:.6f}"]
     return equal, [form for form in different if form != frac(value)]
 
 
@@ -180,7 +198,7 @@ def part(draw: random.Random, exact: bool = True) -> Part:
         value = Fraction(times, low)
         tex = f"\\frac{{{'' if value.numerator == 1 else value.numerator}\\pi}}{{{value.denominator}}}"
         equal = (f"\\frac{{{value.numerator}}}{{{value.denominator}}}\\pi", tex.replace("\\frac", "\\dfrac"))
-        wrong = (f"-{tex}", tex.replace("\\pi", ""), f"{float(value) * 3.14159265:.2f}", f"{frac(value)}")
+        wrong = (f"-{tex}", tex.replace("\\pi", ""), f"{float(value) * 3.14159265:.6f}", f"{frac(value)}")
         wrong = tuple(form for form in wrong if form != "\\frac{}{2}" and "{}" not in form)
         return Part(tex=tex, value=("pi", value), size=float(value) * 3.14159, equal=equal, different=wrong)
     equal, different = of_rational(value)
@@ -189,7 +207,7 @@ def part(draw: random.Random, exact: bool = True) -> Part:
         tex=text or frac(value),
         value=value,
         size=float(value),
-        equal=tuple([*equal, frac(value)]),
+        equal=(*equal, frac(value)),
         different=tuple(different),
     )
 

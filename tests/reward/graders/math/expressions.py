@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable
 
-from tests.reward.graders.math.answers import Answer, Part, kind, made, parts, varied
+from tests.reward.graders.math.answers import Answer, Part, forms, kind, made, parts, table, varied
 
 LETTERS = "xyzabcpqrsnmktuvwXYRPQTVM"
 """Letters of variables, without those that are constants, units of time or hard to tell apart."""
@@ -62,11 +62,35 @@ def coefficient(draw: random.Random) -> int:
 
 
 # ------------------------------------------------------------------------------------- expressions
+_LIKE_UNITS = ("ab", "bc", "xy", "mt", "ac", "mn", "ty", "rt", "ay")
+"""Products of letters that some readers take for units, abbreviations and words."""
+
+
+@kind
+def last_letters(draw: random.Random) -> Answer:
+    """One letter behind a number, which may look like a unit."""
+    number, letter = draw.randint(2, 90), draw.choice("thsmdgxkyrn")
+    other = draw.choice([name for name in "thsmdgxkyrn" if name != letter])
+    between = draw.choice(["", "\\pi "])
+    gold = f"{number}{between}{letter}"
+    equal = [f"{number}{between}\\cdot {letter}", f"{number} {between}{letter}"]
+    different = [
+        f"{number}{between}{other}",
+        f"{number + 1}{between}{letter}",
+        f"{gold}^2",
+        f"-{gold}",
+    ]
+    if letter + other not in ("th", "st", "nd", "rd"):
+        different.append(f"{number}{between}{letter}{other}")
+    return made("last_letters", gold, ("last", number, between, letter), equal, different, also=["any unit"])
+
+
 @kind
 def products(draw: random.Random) -> Answer:
     """One term, of two or more letters."""
-    letters = draw.sample(LETTERS, draw.randint(2, 4))
-    factors = tuple((letter, draw.choice([1, 1, 1, 2, 3])) for letter in letters)
+    pair = draw.choice(_LIKE_UNITS) if draw.random() < 0.5 else ""
+    letters = list(pair) or draw.sample(LETTERS, draw.randint(2, 4))
+    factors = tuple((letter, 1 if pair else draw.choice([1, 1, 1, 2, 3])) for letter in letters)
     number = draw.randint(2, 30)
     gold = written({factors: number})
     equal = [written({factors: number}, draw) for _ in range(4)] + [f"{number}\\cdot {written({factors: 1})}"]
@@ -91,6 +115,10 @@ def products(draw: random.Random) -> Answer:
     different += [written({factors[1:]: number})] if len(letters) > 2 else []
     if letter.swapcase() in letters:
         different.remove(other_case(gold, letter))
+    if pair:
+        different += [f"{number}{other}" for other in _LIKE_UNITS if set(other) != set(pair)]
+        different += [f"{gold}+{free}^2", f"\\pi {pair}"]
+        different += [str(number)] if pair in ("ab", "bc", "xy", "mn") else []
     return made("products", gold, value_of({factors: number}), equal, different)
 
 
@@ -111,19 +139,16 @@ def polynomials(draw: random.Random) -> Answer:
         written({**terms, key: terms[key] + 1}) if terms[key] != -1 else f"{gold}+{letter}^9",
         written({**terms, key: -terms[key]}),
     ]
-    different += [
-        f"-({gold})",
-        f"{gold}+77",
-        f"2({gold})",
-        written({k: v for k, v in terms.items() if k != key}),
-    ]
+    different += forms(
+        f"-({gold}) | {gold}+77 | 2({gold}) | {written({k: v for k, v in terms.items() if k != key})}"
+    )
     if letter.swapcase() not in letters:
         different.append(other_case(gold, letter))
         different.append(gold.replace(letter, "h"))
     bumped = {tuple((n, p + (n == letter)) for n, p in factors): c for factors, c in terms.items()}
     if value_of(bumped) != value_of(terms):
         different.append(written(bumped))
-    wrong = [f"{gold}+C", f"{gold} = 0", f"{gold}\\text{{ or }}1"]
+    wrong = forms(rf"{gold}+C | {gold} = 0 | {gold}\text{{ or }}1")
     return made("polynomials", gold, value_of(terms), equal, different, wrong=wrong)
 
 
@@ -135,15 +160,13 @@ def factored(draw: random.Random) -> Answer:
     gold = f"({x}{a:+d})({x}{b:+d})"
 
     def expanded(first: int, second: int) -> str:
-        middle = first + second
-        return f"{x}^2{f'{middle:+d}{x}' if middle not in (0, 1, -1) else {0: '', 1: f'+{x}', -1: f'-{x}'}[middle]}{first * second:+d}"
+        middle = {0: "", 1: f"+{x}", -1: f"-{x}"}.get(first + second, f"{first + second:+d}{x}")
+        return f"{x}^2{middle}{first * second:+d}"
 
-    equal = [
-        f"({x}{b:+d})({x}{a:+d})",
-        expanded(a, b),
-        f"({x}{a:+d}) \\cdot ({x}{b:+d})",
-        f"\\left({x}{a:+d}\\right)\\left({x}{b:+d}\\right)",
-    ]
+    equal = forms(
+        rf"({x}{b:+d})({x}{a:+d}) | {expanded(a, b)} | ({x}{a:+d}) \cdot ({x}{b:+d})"
+        rf" | \left({x}{a:+d}\right)\left({x}{b:+d}\right)"
+    )
     equal += [f"{x}({x}{a:+d}){b:+d}({x}{a:+d})"]
     different = [
         f"({x}{a + 1:+d})({x}{b:+d})" if a != -1 else f"({x}+10)({x}{b:+d})",
@@ -151,7 +174,7 @@ def factored(draw: random.Random) -> Answer:
         f"-{gold}",
         f"{gold}^2",
     ]
-    different += [f"({x}{a:+d})", gold.replace(x, x.swapcase())]
+    different += forms(f"({x}{a:+d}) | {gold.replace(x, x.swapcase())}")
     different += [f"({x}{-a:+d})({x}{-b:+d})"] if a != -b else []
     return made("factored", gold, ("factored", x, frozenset([a, b])), equal, different)
 
@@ -161,28 +184,22 @@ def rational_functions(draw: random.Random) -> Answer:
     x = draw.choice(LETTERS)
     a, b = draw.sample([n for n in range(-9, 10) if n], 2)
     gold = f"\\frac{{{x}{a:+d}}}{{{x}{b:+d}}}"
-    equal = [
-        f"1+\\frac{{{a - b}}}{{{x}{b:+d}}}",
-        f"({x}{a:+d})/({x}{b:+d})",
-        f"\\frac{{2{x}{2 * a:+d}}}{{2{x}{2 * b:+d}}}",
-    ]
-    equal += [
-        f"({x}{a:+d})({x}{b:+d})^{{-1}}",
-        f"\\frac{{-{x}{-a:+d}}}{{-{x}{-b:+d}}}",
-        f"\\frac{{{a}+{x}}}{{{b}+{x}}}",
-    ]
-    different = [
-        f"\\frac{{{x}{b:+d}}}{{{x}{a:+d}}}",
-        f"-{gold}",
-        f"\\frac{{{x}{a:+d}}}{{{x.swapcase()}{b:+d}}}",
-        f"{x}{a:+d}",
-    ]
-    different += [
-        f"\\frac{{{x}^2{a:+d}}}{{{x}{b:+d}}}",
-        f"\\frac{{{x}{-a:+d}}}{{{x}{b:+d}}}",
-        f"\\frac{{{a}}}{{{b}}}",
-        f"\\frac12",
-    ]
+    equal = forms(
+        rf"1+\frac{{{a - b}}}{{{x}{b:+d}}} | ({x}{a:+d})/({x}{b:+d})"
+        rf" | \frac{{2{x}{2 * a:+d}}}{{2{x}{2 * b:+d}}}"
+    )
+    equal += forms(
+        rf"({x}{a:+d})({x}{b:+d})^{{-1}} | \frac{{-{x}{-a:+d}}}{{-{x}{-b:+d}}}"
+        rf" | \frac{{{a}+{x}}}{{{b}+{x}}}"
+    )
+    different = forms(
+        rf"\frac{{{x}{b:+d}}}{{{x}{a:+d}}} | -{gold} | \frac{{{x}{a:+d}}}{{{x.swapcase()}{b:+d}}}"
+        f" | {x}{a:+d}"
+    )
+    different += forms(
+        rf"\frac{{{x}^2{a:+d}}}{{{x}{b:+d}}} | \frac{{{x}{-a:+d}}}{{{x}{b:+d}}} | \frac{{{a}}}{{{b}}}"
+        r" | \frac12"
+    )
     different += [f"{x}{a:+d}/{x}{b:+d}"]
     return made("rational_functions", gold, ("rational", x, a, b), equal, different)
 
@@ -192,19 +209,15 @@ def fractions_of_letters(draw: random.Random) -> Answer:
     p, q, r, s = draw.sample("abcmnpqrstuvxyGMRV", 4)
     n = draw.randint(2, 9)
     gold = f"\\frac{{{n}{p}{q}}}{{{r}^2}}"
-    equal = [
-        f"\\frac{{{n}{q}{p}}}{{{r}^2}}",
-        f"{n}{p}{q}{r}^{{-2}}",
-        f"\\frac{{{n}}}{{{r}^2}}{p}{q}",
-        f"\\frac{{{p}}}{{{r}}}\\cdot\\frac{{{n}{q}}}{{{r}}}",
-    ]
-    equal += [f"{n}{p}{q}/{r}^2", f"\\frac{{{2 * n}{p}{q}}}{{2{r}^2}}"]
-    different = [
-        f"\\frac{{{n}{p}{q}}}{{{r}}}",
-        f"\\frac{{{n}{p}{s}}}{{{r}^2}}",
-        f"\\frac{{{n}{p}}}{{{r}^2}}",
-        f"\\frac{{{r}^2}}{{{n}{p}{q}}}",
-    ]
+    equal = forms(
+        rf"\frac{{{n}{q}{p}}}{{{r}^2}} | {n}{p}{q}{r}^{{-2}} | \frac{{{n}}}{{{r}^2}}{p}{q}"
+        rf" | \frac{{{p}}}{{{r}}}\cdot\frac{{{n}{q}}}{{{r}}}"
+    )
+    equal += forms(rf"{n}{p}{q}/{r}^2 | \frac{{{2 * n}{p}{q}}}{{2{r}^2}}")
+    different = forms(
+        rf"\frac{{{n}{p}{q}}}{{{r}}} | \frac{{{n}{p}{s}}}{{{r}^2}} | \frac{{{n}{p}}}{{{r}^2}}"
+        rf" | \frac{{{r}^2}}{{{n}{p}{q}}}"
+    )
     different += [
         f"\\frac{{{n + 1}{p}{q}}}{{{r}^2}}",
         f"{n}{p}{q}",
@@ -217,57 +230,61 @@ def fractions_of_letters(draw: random.Random) -> Answer:
 @kind
 def letter_case(draw: random.Random) -> Answer:
     """Letters that differ only in their case, which cancel where it is dropped."""
-    low = draw.choice("abcmnprtvxykqs")
+    low = draw.choice("mnprtvxykqs")
     up = low.upper()
     n = draw.randint(2, 9)
     gold, equal, different = draw.choice(
         [
             (
                 f"{n}{up}-{low}",
-                [f"-{low}+{n}{up}", f"{n}\\cdot {up}-{low}"],
-                [f"{n}{low}-{up}", f"{n - 1}{low}", f"{n - 1}{up}", f"{n}{up}-{up}"],
+                forms(rf"-{low}+{n}{up} | {n}\cdot {up}-{low}"),
+                forms(f"{n}{low}-{up} | {n - 1}{low} | {n - 1}{up} | {n}{up}-{up}"),
             ),
             (
                 f"\\frac{{{low}}}{{{up}}}",
-                [f"{low}/{up}", f"{low}{up}^{{-1}}"],
-                ["1", f"\\frac{{{up}}}{{{low}}}", f"\\frac{{{low}}}{{{low}}}"],
+                forms(f"{low}/{up} | {low}{up}^{{-1}}"),
+                forms(rf"1 | \frac{{{up}}}{{{low}}} | \frac{{{low}}}{{{low}}}"),
             ),
             (f"{n}\\Delta", [f"{n}\\cdot\\Delta"], [f"{n}\\delta"]),
-            (f"{up}^{n}", [f"{up}^{{{n}}}"], [f"{low}^{n}", f"{up}^{n + 1}", f"{up}_{n}", f"{up}{n}"]),
+            (f"{up}^{n}", [f"{up}^{{{n}}}"], forms(f"{low}^{n} | {up}^{n + 1} | {up}_{n} | {up}{n}")),
             (
                 f"{low}_{{{n}}}",
-                [f"{low}_{n}", f"{{{low}}}_{n}"],
-                [f"{up}_{n}", f"{low}_{n + 1}", f"{low}^{n}", f"{low}", f"{n}{low}"],
+                forms(f"{low}_{n} | {{{low}}}_{n}"),
+                forms(f"{up}_{n} | {low}_{n + 1} | {low}^{n} | {low} | {n}{low}"),
             ),
-            (f"{up}", [f"{{{up}}}", f"\\boxed{{{up}}}"], [f"2{low}", f"{up}^2", f"{up}+1"]),
+            (f"{up}", forms(rf"{{{up}}} | \boxed{{{up}}}"), forms(f"2{low} | {up}^2 | {up}+1")),
             (
                 f"\\frac{{{low}}}{{{up}+{low}}}",
                 [f"\\frac{{{low}}}{{{low}+{up}}}"],
-                ["\\frac12", f"\\frac{{{up}}}{{{up}+{low}}}"],
+                forms(rf"\frac12 | \frac{{{up}}}{{{up}+{low}}}"),
             ),
         ]
     )
     return made("letter_case", gold, gold, equal, different)
 
 
-_FUNCTIONS = (
-    ("\\frac{1}{2}e^{-2x}", ["\\frac{e^{-2x}}{2}", "\\frac{1}{2e^{2x}}", "0.5e^{-2x}"], ["\\frac12 e^{2x}", "\\frac{1}{2}e^{-x}", "2e^{-2x}", "\\frac12 e^{-2X}"]),
-    ("\\sin^2 x", ["(\\sin x)^2", "1-\\cos^2 x", "\\sin^{2}(x)"], ["\\sin x^2", "\\sin 2x", "\\cos^2 x", "\\sin^2 X", "2\\sin x"]),
-    ("\\sin 2x", ["2\\sin x\\cos x", "\\sin(2x)"], ["2\\sin x", "\\sin^2 x", "\\cos 2x"]),
-    ("x\\ln x - x", ["-x+x\\ln x", "x(\\ln x-1)", "x\\ln(x)-x"], ["x\\ln x", "x\\ln x+x", "\\ln x - x", "x\\log_{10} x - x"]),
-    ("2^n 3^n", ["6^n", "6^{n}", "3^n \\cdot 2^n"], ["5^n", "6^{2n}", "6n", "2^n+3^n"]),
-    ("\\frac{n(n+1)}{2}", ["\\frac{n^2+n}{2}", "\\frac12 n(n+1)", "\\binom{n+1}{2}"], ["\\frac{n(n-1)}{2}", "\\frac{n^2+1}{2}", "n(n+1)", "\\frac{N(N+1)}{2}"]),
-    ("2^{n+1}-1", ["2\\cdot 2^n-1", "-1+2^{n+1}"], ["2^{n}-1", "2^n+1-1", "2^{n+1}+1", "2^{n+1-1}"]),
-    ("\\sqrt{x^2+1}", ["(x^2+1)^{1/2}", "\\sqrt{1+x^2}"], ["x+1", "\\sqrt{x^2}+1", "\\sqrt{x^2-1}", "\\sqrt{X^2+1}", "x^2+1"]),
-    ("x^{-1}", ["\\frac{1}{x}", "1/x", "x⁻¹"], ["-x", "x", "x^{-2}", "X^{-1}"]),
-    ("|x-1|", ["\\left|x-1\\right|", "\\lvert x-1\\rvert", "|1-x|"], ["x-1", "1-x", "|x+1|", "|x|-1"]),
-    ("n!m", ["mn!", "m \\cdot n!"], ["nm!", "n!M", "(nm)!"]),
-    ("\\frac{1}{2}mv^2", ["\\frac{mv^2}{2}", "0.5mv^2", "\\frac12 v^2 m"], ["\\frac12 mv", "\\frac12 MV^2", "mv^2", "\\frac12 mV^2"]),
-    ("2\\pi\\sqrt{\\frac{L}{g}}", ["2\\pi\\sqrt{L/g}", "\\frac{2\\pi\\sqrt{L}}{\\sqrt{g}}"][:1], ["2\\pi\\sqrt{\\frac{g}{L}}", "\\pi\\sqrt{\\frac{L}{g}}", "2\\pi\\frac{L}{g}", "2\\pi\\sqrt{\\frac{L}{G}}"]),
-    ("\\epsilon_0 A", ["\\varepsilon_0 A", "A\\epsilon_0"], ["\\epsilon_0 a", "\\epsilon A", "\\epsilon_1 A"]),
-    ("x_{max}", ["x_{\\max}", "x_{\\text{max}}", "x_{\\mathrm{max}}"], ["x_{min}", "X_{max}", "x"]),
-    ("\\ln|x|+C", ["C+\\ln|x|", "\\ln\\left|x\\right|+C"], ["\\ln|X|+C", "\\ln|x|", "\\frac1x+C", "2\\ln|x|+C"]),
-)  # fmt: skip
+_FUNCTIONS = table(r"""
+\frac{1}{2}e^{-2x} == \frac{e^{-2x}}{2} | \frac{1}{2e^{2x}} | 0.5e^{-2x} != \frac12 e^{2x} |
+    \frac{1}{2}e^{-x} | 2e^{-2x} | \frac12 e^{-2X}
+\sin^2 x == (\sin x)^2 | 1-\cos^2 x | \sin^{2}(x) != \sin x^2 | \sin 2x | \cos^2 x | \sin^2 X | 2\sin x
+\sin 2x == 2\sin x\cos x | \sin(2x) != 2\sin x | \sin^2 x | \cos 2x
+x\ln x - x == -x+x\ln x | x(\ln x-1) | x\ln(x)-x != x\ln x | x\ln x+x | \ln x - x | x\log_{10} x - x
+2^n 3^n == 6^n | 6^{n} | 3^n \cdot 2^n != 5^n | 6^{2n} | 6n | 2^n+3^n
+\frac{n(n+1)}{2} == \frac{n^2+n}{2} | \frac12 n(n+1) | \binom{n+1}{2} != \frac{n(n-1)}{2} | \frac{n^2+1}{2}
+    | n(n+1) | \frac{N(N+1)}{2}
+2^{n+1}-1 == 2\cdot 2^n-1 | -1+2^{n+1} != 2^{n}-1 | 2^n+1-1 | 2^{n+1}+1 | 2^{n+1-1}
+\sqrt{x^2+1} == (x^2+1)^{1/2} | \sqrt{1+x^2} != x+1 | \sqrt{x^2}+1 | \sqrt{x^2-1} | \sqrt{X^2+1} | x^2+1
+x^{-1} == \frac{1}{x} | 1/x | x⁻¹ != -x | x | x^{-2} | X^{-1}
+|x-1| == \left|x-1\right| | \lvert x-1\rvert | |1-x| != x-1 | 1-x | |x+1| | |x|-1
+n!m == mn! | m \cdot n! != nm! | n!M | (nm)!
+\frac{1}{2}mv^2 == \frac{mv^2}{2} | 0.5mv^2 | \frac12 v^2 m != \frac12 mv | \frac12 MV^2 | mv^2 | \frac12
+    mV^2
+2\pi\sqrt{\frac{L}{g}} == 2\pi\sqrt{L/g} | \frac{2\pi}{1}\sqrt{\frac{L}{g}} != 2\pi\sqrt{\frac{g}{L}} |
+    \pi\sqrt{\frac{L}{g}} | 2\pi\frac{L}{g} | 2\pi\sqrt{\frac{L}{G}}
+\epsilon_0 A == \varepsilon_0 A | A\epsilon_0 != \epsilon_0 a | \epsilon A | \epsilon_1 A
+x_{max} == x_{\max} | x_{\text{max}} | x_{\mathrm{max}} != x_{min} | X_{max} | x
+\ln|x|+C == C+\ln|x| | \ln\left|x\right|+C != \ln|X|+C | \ln|x| | \frac1x+C | 2\ln|x|+C
+""")
 
 
 @kind
@@ -281,25 +298,16 @@ def functions(draw: random.Random) -> Answer:
 def lines(draw: random.Random) -> Answer:
     m, b = draw.choice([2, 3, 4, 5, -2, -3, -7]), draw.choice([n for n in range(-9, 10) if n])
     gold = f"y = {m}x{b:+d}"
-    equal = [
-        f"{m}x{b:+d} = y",
-        f"y={m}x{b:+d}",
-        f"{m}x-y{b:+d}=0",
-        f"y{-b:+d} = {m}x",
-        f"2y = {2 * m}x{2 * b:+d}",
-        f"y = {b}{m:+d}x",
-    ]
-    equal += [f"y{-m:+d}x = {b}", f"-y = {-m}x{-b:+d}"]
-    different = [
-        f"y = {m}x{-b:+d}",
-        f"y = {-m}x{b:+d}",
-        f"x = {m}y{b:+d}",
-        f"Y = {m}X{b:+d}",
-        f"y = {m}x",
-        f"y > {m}x{b:+d}",
-        f"y = {m}x^2{b:+d}",
-    ]
-    different += [f"y \\ne {m}x{b:+d}", f"2y = {m}x{b:+d}", f"y = {m + 10}x{b:+d}"]
+    equal = forms(
+        f"{m}x{b:+d} = y | y={m}x{b:+d} | {m}x-y{b:+d}=0 | y{-b:+d} = {m}x | 2y = {2 * m}x{2 * b:+d}"
+        f" | y = {b}{m:+d}x"
+    )
+    equal += forms(f"y{-m:+d}x = {b} | -y = {-m}x{-b:+d}")
+    different = forms(
+        f"y = {m}x{-b:+d} | y = {-m}x{b:+d} | x = {m}y{b:+d} | Y = {m}X{b:+d} | y = {m}x"
+        f" | y > {m}x{b:+d} | y = {m}x^2{b:+d}"
+    )
+    different += forms(rf"y \ne {m}x{b:+d} | 2y = {m}x{b:+d} | y = {m + 10}x{b:+d}")
     return made("lines", gold, ("line", m, b), equal, different, also=[value_of({(("x", 1),): m, (): b})])
 
 
@@ -307,30 +315,26 @@ def lines(draw: random.Random) -> Answer:
 def curves(draw: random.Random) -> Answer:
     a, b, r = draw.randint(1, 9), draw.randint(1, 9), draw.randint(2, 9)
     gold = f"(x-{a})^2+(y+{b})^2={r * r}"
-    equal = [
-        f"(y+{b})^2+(x-{a})^2={r * r}",
-        f"{r * r}=(x-{a})^2+(y+{b})^2",
-        f"(x-{a})^2+(y+{b})^2={r}^2",
-        f"(x-{a})^2+(y+{b})^2-{r * r}=0",
-    ]
+    equal = forms(
+        f"(y+{b})^2+(x-{a})^2={r * r} | {r * r}=(x-{a})^2+(y+{b})^2 | (x-{a})^2+(y+{b})^2={r}^2"
+        f" | (x-{a})^2+(y+{b})^2-{r * r}=0"
+    )
     equal += [
         f"x^2-{2 * a}x+y^2+{2 * b}y+{a * a + b * b - r * r}=0"
         if a * a + b * b > r * r
         else f"({a}-x)^2+(y+{b})^2={r * r}"
     ]
-    different = [
-        f"(x+{a})^2+(y+{b})^2={r * r}",
-        f"(x-{a})^2+(y-{b})^2={r * r}",
-        f"(x-{a})^2+(y+{b})^2={r * r + 1}",
-        f"(x-{a})^2+(y+{b})^2=-{r * r}",
-    ]
+    different = forms(
+        f"(x+{a})^2+(y+{b})^2={r * r} | (x-{a})^2+(y-{b})^2={r * r} | (x-{a})^2+(y+{b})^2={r * r + 1}"
+        f" | (x-{a})^2+(y+{b})^2=-{r * r}"
+    )
     different += [
         f"(x-{a})^2-(y+{b})^2={r * r}",
         f"(x-{a})^2+(y+{b})^2<{r * r}",
         f"(X-{a})^2+(Y+{b})^2={r * r}",
         f"(x-{a})^2+(y+{b})^2={r}" if r > 1 else "",
     ]
-    different += [f"(y-{a})^2+(x+{b})^2={r * r}", f"(x-{a})^2+(y+{b})^2+{r * r}=0"]
+    different += forms(f"(y-{a})^2+(x+{b})^2={r * r} | (x-{a})^2+(y+{b})^2+{r * r}=0")
     return made("curves", gold, ("circle", a, b, r), equal, different)
 
 
@@ -341,15 +345,15 @@ def without_real_roots(draw: random.Random) -> Answer:
         [
             (
                 f"x^2+{a}=0",
-                [f"{a}+x^2=0", f"2x^2+{2 * a}=0", f"x^2=-{a}"],
-                [f"x^2+{b}=0", f"x^2-{a}=0", f"x^4+{a}=0"],
+                forms(f"{a}+x^2=0 | 2x^2+{2 * a}=0 | x^2=-{a}"),
+                forms(f"x^2+{b}=0 | x^2-{a}=0 | x^4+{a}=0"),
             ),
             (
                 f"x^2+x+{a}=0",
-                [f"x^2+x=-{a}", f"3x^2+3x+{3 * a}=0"],
-                [f"x^2+x+{b}=0", f"x^2-x+{a}=0", f"x^2+{a}=0"],
+                forms(f"x^2+x=-{a} | 3x^2+3x+{3 * a}=0"),
+                forms(f"x^2+x+{b}=0 | x^2-x+{a}=0 | x^2+{a}=0"),
             ),
-            (f"x^2+y^2+{a}=0", [f"y^2+x^2=-{a}"], [f"x^2+y^2+{b}=0", f"x^2-y^2+{a}=0"]),
+            (f"x^2+y^2+{a}=0", [f"y^2+x^2=-{a}"], forms(f"x^2+y^2+{b}=0 | x^2-y^2+{a}=0")),
         ]
     )
     return made("without_real_roots", gold, gold, equal, different)
@@ -367,12 +371,10 @@ def congruences(draw: random.Random) -> Answer:
         f"{x}\\equiv{a}\\pmod {m}" if m < 10 else f"{x}\\equiv{a}\\pmod{{{m}}}",
     ]
     equal += [f"{x} \\equiv {a} \\mod {m}" if m < 10 else gold, f"{x}≡{a} \\pmod{{{m}}}"]
-    different = [
-        f"{x} \\equiv {a + 1} \\pmod{{{m}}}",
-        f"{x} \\equiv {a} \\pmod{{{m + 1}}}",
-        f"{x} \\not\\equiv {a} \\pmod{{{m}}}",
-        f"{x} \\equiv {m} \\pmod{{{a + m}}}",
-    ]
+    different = forms(
+        rf"{x} \equiv {a + 1} \pmod{{{m}}} | {x} \equiv {a} \pmod{{{m + 1}}}"
+        rf" | {x} \not\equiv {a} \pmod{{{m}}} | {x} \equiv {m} \pmod{{{a + m}}}"
+    )
     return made("congruences", gold, ("mod", a, m), equal, different, also=[a, m])
 
 
@@ -405,21 +407,19 @@ def _ray(low: str, high: str, brackets: str, x: str) -> list[str]:
         above.replace("\\le", "\\ge").replace("<", ">"),
     )
     if low == "-\\infty":
-        return [f"{x} {above} {high}", f"{high} {up} {x}"]
+        return forms(f"{x} {above} {high} | {high} {up} {x}")
     if high == "\\infty":
-        return [f"{x} {down} {low}", f"{low} {below} {x}"]
-    return [
-        f"{low} {below} {x} {above} {high}", f"{high} {up} {x} {down} {low}",
-        f"{x} {down} {low} \\text{{ and }} {x} {above} {high}",
-    ]  # fmt: skip
+        return forms(f"{x} {down} {low} | {low} {below} {x}")
+    both = rf"{low} {below} {x} {above} {high} | {high} {up} {x} {down} {low}"
+    return forms(rf"{both} | {x} {down} {low} \text{{ and }} {x} {above} {high}")
 
 
 @kind
 def intervals(draw: random.Random) -> Answer:
     low, high = sorted(parts(draw, 2), key=lambda item: item.size)
     x = draw.choice("xtnsrqpyaz")
-    brackets = draw.choice(["()", "[)", "(]", "[]"])
-    shape = draw.choice(["both", "both", "up", "down"])
+    brackets = draw.choice(forms("() | [) | (] | []"))
+    shape = draw.choice(forms("both | both | up | down"))
     lows, highs = low.tex, high.tex
     if shape == "up":
         highs, brackets = "\\infty", brackets[0] + ")"
@@ -453,34 +453,28 @@ def intervals(draw: random.Random) -> Answer:
         different += [write([lows, highs], other) for other in ("()", "[)", "(]", "[]") if other != brackets]
         different += _ray(lows, highs, {"[]": "()", "()": "[]", "[)": "(]", "(]": "[)"}[brackets], x)[:1]
         different += [
-            write([lows, "\\infty"], brackets[0] + ")"),
+            write(forms(rf"{lows} | \infty"), brackets[0] + ")"),
             f"{x} > {lows}",
             write([highs, lows]),
             f"{highs} < {x} < {lows}",
         ]
-        different += [f"\\{{{lows}, {highs}\\}}"]
     elif shape == "up":
-        different = [
-            f"{'(' if brackets[0] == '[' else '['}{lows}, \\infty)",
-            f"(-\\infty, {lows}{')' if brackets[0] == '(' else ']'}",
-            f"{x} < {lows}",
-        ]
-        different += [f"{brackets[0]}{bad}, \\infty)" for bad in low.different[:2]] + [
-            f"{x} \\ne {lows}",
-            lows,
-        ]
+        different = forms(
+            rf"{'(' if brackets[0] == '[' else '['}{lows}, \infty)"
+            rf" | (-\infty, {lows}{')' if brackets[0] == '(' else ']'} | {x} < {lows}"
+        )
+        different += [f"{brackets[0]}{bad}, \\infty)" for bad in low.different[:2]] + forms(
+            rf"{x} \ne {lows} | {lows}"
+        )
         different.append(f"{x} = {lows}")
     else:
-        different = [
-            f"(-\\infty, {highs}{')' if brackets[1] == ']' else ']'}",
-            f"{'(' if brackets[1] == ')' else '['}{highs}, \\infty)",
-            f"{x} > {highs}",
-        ]
-        different += [f"(-\\infty, {bad}{brackets[1]}" for bad in high.different[:2]] + [
-            f"{x} \\ne {highs}",
-            highs,
-            f"{x} = {highs}",
-        ]
+        different = forms(
+            rf"(-\infty, {highs}{')' if brackets[1] == ']' else ']'}"
+            rf" | {'(' if brackets[1] == ')' else '['}{highs}, \infty) | {x} > {highs}"
+        )
+        different += [f"(-\\infty, {bad}{brackets[1]}" for bad in high.different[:2]] + forms(
+            rf"{x} \ne {highs} | {highs} | {x} = {highs}"
+        )
     value: Hashable = (
         "interval",
         brackets,
@@ -489,7 +483,8 @@ def intervals(draw: random.Random) -> Answer:
     )
     if brackets == "()" and shape == "both":
         value = ("(", low.value, high.value)
-    return made("intervals", gold, value, equal, different)
+    wrong = [f"\\{{{lows}, {highs}\\}}"] if shape == "both" else []
+    return made("intervals", gold, value, equal, different, wrong=wrong)
 
 
 @kind
@@ -497,8 +492,8 @@ def inequalities(draw: random.Random) -> Answer:
     """A gold that is an inequality, with a variable of its own."""
     low, high = sorted(parts(draw, 2), key=lambda item: item.size)
     x = draw.choice("xtnsrqpyaz")
-    brackets = draw.choice(["()", "[)", "(]", "[]"])
-    shape = draw.choice(["both", "up", "down"])
+    brackets = draw.choice(forms("() | [) | (] | []"))
+    shape = draw.choice(forms("both | up | down"))
     lows, highs = low.tex, high.tex
     if shape == "up":
         highs, brackets = "\\infty", brackets[0] + ")"
@@ -517,7 +512,7 @@ def inequalities(draw: random.Random) -> Answer:
         " ".join(strict.get(word, word) for word in gold.split(" ")),
         gold.replace(lows, "-77", 1) if shape != "down" else gold.replace(highs, "-77", 1),
     ]
-    different += [f"{x} = {low.tex}", f"{x} \\ne {low.tex}"]
+    different += forms(rf"{x} = {low.tex} | {x} \ne {low.tex}")
     value: Hashable = (
         "interval",
         brackets,
@@ -526,8 +521,6 @@ def inequalities(draw: random.Random) -> Answer:
     )
     if brackets == "()" and shape == "both":
         value = ("(", low.value, high.value)
-    if any(form.count("-77") and "77" in gold for form in different):
-        different = different[:2]
     return made("inequalities", gold, value, equal, different)
 
 
@@ -542,33 +535,27 @@ def unions(draw: random.Random) -> Answer:
     left, right = draw.choice(")]"), draw.choice("([")
     gold = f"(-\\infty, {a.tex}{left} \\cup {right}{b.tex}, \\infty)"
     first, second = _ray("-\\infty", a.tex, f"({left}", x)[0], _ray(b.tex, "\\infty", f"{right})", x)[0]
-    equal = [
-        f"{first} \\text{{ or }} {second}",
-        f"{second}\\text{{ or }}{first}",
-        f"\\{{{x} \\mid {first} \\text{{ or }} {second}\\}}",
-    ]
-    equal += [
-        f"{right}{b.tex}, \\infty) \\cup (-\\infty, {a.tex}{left}",
-        f"{x} \\in {gold}",
-        f"(-\\infty,{a.tex}{left}∪{right}{b.tex},\\infty)",
-    ]
+    equal = forms(
+        rf"{first} \text{{ or }} {second} | {second}\text{{ or }}{first}"
+        rf" | \{{{x} \mid {first} \text{{ or }} {second}\}}"
+    )
+    equal += forms(
+        rf"{right}{b.tex}, \infty) \cup (-\infty, {a.tex}{left} | {x} \in {gold}"
+        rf" | (-\infty,{a.tex}{left}∪{right}{b.tex},\infty)"
+    )
     other_left, other_right = ("]" if left == ")" else ")"), ("[" if right == "(" else "(")
-    different = [
-        f"(-\\infty, {a.tex}{other_left} \\cup {right}{b.tex}, \\infty)",
-        f"(-\\infty, {a.tex}{left} \\cup {other_right}{b.tex}, \\infty)",
-    ]
-    different += [
-        f"(-\\infty, {a.tex}{left}",
-        first,
-        second,
-        f"{a.tex} < {x} < {b.tex}",
-        f"(-\\infty, {a.tex}{left} \\cap {right}{b.tex}, \\infty)",
-    ]
-    different += [
-        f"(-\\infty, {a.tex}{left} \\cup {right}{c.tex}, \\infty)",
-        f"({a.tex}, {b.tex})",
-        f"{right}{b.tex}, \\infty)",
-    ]
+    different = forms(
+        rf"(-\infty, {a.tex}{other_left} \cup {right}{b.tex}, \infty)"
+        rf" | (-\infty, {a.tex}{left} \cup {other_right}{b.tex}, \infty)"
+    )
+    different += forms(
+        rf"(-\infty, {a.tex}{left} | {first} | {second} | {a.tex} < {x} < {b.tex}"
+        rf" | (-\infty, {a.tex}{left} \cap {right}{b.tex}, \infty)"
+    )
+    different += forms(
+        rf"(-\infty, {a.tex}{left} \cup {right}{c.tex}, \infty) | ({a.tex}, {b.tex})"
+        rf" | {right}{b.tex}, \infty)"
+    )
     different.append(f"{first} \\text{{ and }} {second}")
     return made("unions", gold, ("union", left, right, a.value, b.value), equal, different)
 
@@ -578,20 +565,15 @@ def all_but(draw: random.Random) -> Answer:
     a, b = parts(draw, 2)
     x = draw.choice("xtn")
     gold = f"(-\\infty, {a.tex}) \\cup ({a.tex}, \\infty)"
-    equal = [
-        f"{x} \\ne {a.tex}",
-        f"\\mathbb{{R}} \\setminus \\{{{a.tex}\\}}",
-        f"{x} \\neq {a.tex}",
-        f"\\mathbb{{R}}\\setminus\\{{{a.tex}\\}}",
-    ]
+    equal = forms(
+        rf"{x} \ne {a.tex} | \mathbb{{R}} \setminus \{{{a.tex}\}} | {x} \neq {a.tex}"
+        rf" | \mathbb{{R}}\setminus\{{{a.tex}\}}"
+    )
     equal += [f"{x} < {a.tex} \\text{{ or }} {x} > {a.tex}"]
-    different = [
-        f"{x} \\ne {b.tex}",
-        f"{x} = {a.tex}",
-        "\\mathbb{R}",
-        f"(-\\infty, {a.tex}) \\cup ({b.tex}, \\infty)",
-        f"\\{{{a.tex}\\}}",
-    ]
+    different = forms(
+        rf"{x} \ne {b.tex} | {x} = {a.tex} | \mathbb{{R}} | (-\infty, {a.tex}) \cup ({b.tex}, \infty)"
+        rf" | \{{{a.tex}\}}"
+    )
     return made("all_but", gold, ("all but", a.value), equal, different)
 
 

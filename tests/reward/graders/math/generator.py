@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tests.reward.graders.math import expressions, numbers, wordings
-from tests.reward.graders.math.answers import KINDS, Answer, raised
+from tests.reward.graders.math import expressions, mixtures, numbers, wordings
+from tests.reward.graders.math.answers import KINDS, Answer, forms
+from tests.reward.graders.math.typography import dress
 
-MODULES = (numbers, expressions, wordings)
+MODULES = (numbers, expressions, wordings, mixtures)
 """The modules whose functions KINDS holds, once they are imported."""
 
 
@@ -19,9 +20,28 @@ ONE_WAY = {
     "factorials": "as for binomial coefficients",
     "chains": "a chain shows the way to the value, which a gold does not",
     "options": "an answer may have its option's text behind the letter",
-    "integers": "an answer may repeat itself in another form (`or`), and be one of several names",
+    "integers": "an answer may repeat itself in another form (`or`), and have a name of its own",
+    "approximations": "a gold is exact, or has the digits that it has",
+    "lists": "`or` in a gold may stand between forms of one value",
+    "plus_or_minus": "as for lists",
 }
 """Kinds with forms that are right as answers and no golds, and why."""
+
+
+HEDGES = forms(
+    r"G, V | V, G | G \text{ or } V | V \text{ or } G | G; V | G \Rightarrow V | G \text{ and } V | G \quad V"
+)
+"""Boxes with two values, of which G is right."""
+HEDGED = frozenset(
+    forms(
+        "integers | fractions | mixed_numbers | scientific | currencies | derived_units | temperatures | "
+        "angles | counted | number_words | surds | sums_of_surds | powers | factorials | binomials | "
+        "logarithms | complex_numbers | polar | repeating_decimals | base_numerals | tuples | matrices | "
+        "vectors | products | polynomials | factored | rational_functions | functions | words | options | "
+        "yes_or_no | letter_lists | formulas | figures | clocks | dates | lines | curves | ratios"
+    )
+)
+"""Kinds with one value, so that a second one makes any box wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +79,7 @@ def answers(name: str, seed: int) -> Iterator[Answer]:
 
 def _pairs_of(answer: Answer, draw: random.Random, others: list[Answer]) -> Iterator[Pair]:
     def pair(given: str, gold: str, wanted: bool, why: str) -> Pair:
-        dressed = dress(given, draw) if draw.random() < 0.4 else given
+        dressed = dress(given, draw) if draw.random() < 0.5 else given
         return Pair(kind=answer.kind, gold=gold, answer=dressed, wanted=wanted, why=why)
 
     yield pair(answer.gold, answer.gold, True, "itself")
@@ -75,51 +95,20 @@ def _pairs_of(answer: Answer, draw: random.Random, others: list[Answer]) -> Iter
         yield pair(answer.gold, form, False, "neighbour as gold")
     for form in some(answer.wrong, 1, draw):
         yield pair(form, answer.gold, False, "no answer")
+    if answer.kind in HEDGED and answer.different:
+        second, hedge = draw.choice(answer.different), draw.choice(HEDGES)
+        if answer.kind == "options":  # an option may have its text behind it
+            hedge = hedge.replace("\\quad", "\\text{ or }")
+        both = hedge.replace("G", "\0").replace("V", second).replace("\0", answer.gold)
+        yield pair(both, answer.gold, False, "two values")
     near = [other for other in others if other.kind == answer.kind]
     for group in (near, others):
-        for other in some(group, 1, draw):
+        for other in some(group, 2, draw):
             if not answer.agrees(other) and other.gold != answer.gold:
                 given = draw.choice([other.gold, *other.equal])
                 yield pair(given, answer.gold, False, f"right for {other.gold} ({other.kind})")
 
 
-def some(items: Iterable[str] | list[Answer], number: int, draw: random.Random) -> list:
+def some(items: Sequence[Any], number: int, draw: random.Random) -> list[Any]:
     """Returns up to so many of the items, in a random order."""
-    items = list(items)
     return draw.sample(items, min(number, len(items)))
-
-
-# ------------------------------------------------------------------------------------- typography
-def dress(text: str, draw: random.Random) -> str:
-    """Returns the text in other typography, which never changes the value."""
-    dresses = [
-        lambda t: f"${t}$",
-        lambda t: f"\\({t}\\)",
-        lambda t: f"\\displaystyle {t}",
-        lambda t: f" {t} ",
-    ]
-    if "$" in text:
-        dresses = dresses[2:]
-    if "\\frac" in text:
-        name = draw.choice(["\\dfrac", "\\tfrac", "\\cfrac"])
-        dresses.append(lambda t: re.sub(r"\\frac(?![a-z])", lambda _: name, t))
-    if "\\text" not in text and "\\ce" not in text:
-        if re.fullmatch(r"[(\[][^()\[\]]*[)\]]", text):
-            dresses.append(lambda t: f"\\left{t[:-1]}\\right{t[-1]}")
-        if (
-            re.search(r"(?<![\w}\\])-|(?<=[\w})]) ?- ?(?=[\w\\({])", text)
-            and "->" not in text
-            and "e-" not in text
-        ):
-            dresses.append(lambda t: t.replace("-", "−"))
-        if re.search(r"\^(\d|\{-?\d+\})(?![\d^])", text) and "_" not in text:
-            dresses.append(
-                lambda t: re.sub(r"\^(\d|\{-?\d+\})(?![\d^])", lambda m: raised(m[1].strip("{}")), t)
-            )
-        dresses.append(lambda t: re.sub(r"(?<=[^\\]),\s", lambda _: ",\\, ", t))
-        dresses.append(lambda t: re.sub(r"\s*=\s*", lambda _: draw.choice(["=", " = ", "\\;=\\;"]), t))
-    if re.search(r"[\d}a-z)]$", text):
-        dresses.append(lambda t: f"{t}.")
-    if re.fullmatch(r"[\d.,+-]+", text):
-        dresses += [lambda t: f"\\mathbf{{{t}}}", lambda t: f"{{{t}}}", lambda t: f"**{t}**"]
-    return draw.choice(dresses)(text)

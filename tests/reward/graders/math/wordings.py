@@ -3,55 +3,52 @@
 from __future__ import annotations
 
 import random
+import re
 from fractions import Fraction
 
-from tests.reward.graders.math.answers import Answer, kind, lowered, made, raised
+from tests.reward.graders.math.answers import Answer, forms, kind, lowered, made, raised, table
 
-_WORDS = (
-    "Monday Tuesday Friday red green blue circle square triangle ellipse parabola hyperbola even odd increasing"
-    " decreasing convergent divergent rectangle cylinder positive negative Alice Bob Einstein Newton hydrogen oxygen"
-    " mitosis meiosis listen silent north south Saturn Jupiter"
-).split()
+_WORDS = forms(
+    "Monday | Tuesday | Friday | red | green | blue | circle | square | triangle | ellipse | parabola | "
+    "hyperbola | even | odd | increasing | decreasing | convergent | divergent | rectangle | cylinder | "
+    "positive | negative | Alice | Bob | Einstein | Newton | hydrogen | oxygen | mitosis | meiosis | "
+    "listen | silent | north | south | Saturn | Jupiter"
+)
 
 
 @kind
 def words(draw: random.Random) -> Answer:
     word, other, third = draw.sample(_WORDS, 3)
     gold = f"\\text{{{word}}}"
-    equal = [
-        word,
-        f"\\text{{{word.lower()}}}",
-        f"\\text{{{word.capitalize()}}}",
-        f"\\mathrm{{{word}}}",
-        f"\\text{{{word}.}}",
-        f"\\textbf{{{word}}}",
-    ]
-    different = [
-        f"\\text{{{other}}}",
-        other,
-        f"\\text{{{word}ish}}",
-        f"\\text{{not {word}}}",
-        f"\\text{{{word[::-1]}}}",
-        f"\\text{{un{word}}}",
-    ]
-    wrong = [
-        f"\\text{{{word} or {other}}}",
-        f"\\text{{{word}, {third}}}",
-        f"\\text{{{word}}}\\text{{ or }}\\text{{{other}}}",
-    ]
+    equal = forms(
+        rf"{word} | \text{{{word.lower()}}} | \text{{{word.capitalize()}}} | \mathrm{{{word}}}"
+        rf" | \text{{{word}.}} | \textbf{{{word}}}"
+    )
+    different = forms(
+        rf"\text{{{other}}} | {other} | \text{{{word}ish}} | \text{{not {word}}}"
+        rf" | \text{{{word[::-1]}}} | \text{{un{word}}}"
+    )
+    wrong = forms(
+        rf"\text{{{word} or {other}}} | \text{{{word}, {third}}}"
+        rf" | \text{{{word}}}\text{{ or }}\text{{{other}}}"
+    )
     return made("words", gold, ("word", word.lower()), equal, different, wrong=wrong)
 
 
-_PHRASES = (
-    ("\\text{no solution}", ["\\text{No solution}", "\\emptyset", "\\text{no solutions}"], ["\\text{one solution}", "0", "\\mathbb{R}", "\\text{infinitely many solutions}"]),
-    ("\\text{all real numbers}", ["\\mathbb{R}", "(-\\infty,\\infty)", "x \\in \\mathbb{R}"], ["\\mathbb{Z}", "\\text{all integers}", "\\emptyset", "(0,\\infty)"]),
-    ("\\text{DNE}", ["\\text{does not exist}", "\\text{Does not exist.}"], ["0", "\\infty", "\\text{exists}"]),
-    ("\\infty", ["+\\infty", "\\text{infinity}", "∞"][:1], ["-\\infty", "0", "\\text{DNE}", "8"]),
-    ("\\emptyset", ["\\varnothing", "\\{\\}", "∅"], ["0", "\\{0\\}", "\\{\\emptyset\\}", "\\mathbb{R}"]),
-    ("\\text{an isosceles triangle}", ["\\text{An isosceles triangle}", "an isosceles triangle"], ["\\text{an equilateral triangle}", "\\text{a right triangle}"]),
-    ("\\text{the second player wins}", ["\\text{The second player wins.}"], ["\\text{the first player wins}", "\\text{the second player loses}"]),
-    ("\\text{neither even nor odd}", ["neither even nor odd"], ["\\text{even}", "\\text{odd}", "\\text{both even and odd}"]),
-)  # fmt: skip
+_PHRASES = table(r"""
+\text{no solution} == \text{No solution} | \emptyset | \text{no solutions} != \text{one solution} | 0 |
+    \mathbb{R} | \text{infinitely many solutions}
+\text{all real numbers} == \mathbb{R} | (-\infty,\infty) | x \in \mathbb{R} != \mathbb{Z} | \text{all
+    integers} | \emptyset | (0,\infty)
+\text{DNE} == \text{does not exist} | \text{Does not exist.} != 0 | \infty | \text{exists}
+\infty == +\infty | ∞ != -\infty | 0 | \text{DNE} | 8
+\emptyset == \varnothing | \{\} | ∅ != 0 | \{0\} | \{\emptyset\} | \mathbb{R}
+\text{an isosceles triangle} == \text{An isosceles triangle} | an isosceles triangle != \text{an equilateral
+    triangle} | \text{a right triangle}
+\text{the second player wins} == \text{The second player wins.} != \text{the first player wins} | \text{the
+    second player loses}
+\text{neither even nor odd} == neither even nor odd != \text{even} | \text{odd} | \text{both even and odd}
+""")
 
 
 @kind
@@ -71,45 +68,29 @@ def phrases(draw: random.Random) -> Answer:
 def yes_or_no(draw: random.Random) -> Answer:
     word, other = draw.choice([("Yes", "No"), ("No", "Yes"), ("True", "False"), ("False", "True")])
     gold = f"\\text{{{word}}}"
-    equal = [
-        word,
-        word.lower(),
-        f"\\text{{{word.lower()}}}",
-        f"\\text{{{word}.}}",
-        f"\\textbf{{{word}}}",
-        f"\\mathrm{{{word}}}",
-    ]
-    different = [
-        f"\\text{{{other}}}",
-        other,
-        other.lower(),
-        "\\text{Maybe}",
-        f"\\text{{{word[::-1].lower()}}}",
-        "1",
-        "0",
-    ]
-    wrong = [
-        f"\\text{{{word} or {other}}}",
-        f"\\text{{not {word.lower()}}}",
-        f"\\text{{{word}, {other}}}",
-        f"\\text{{{word} and {other}}}",
-    ]
+    equal = forms(
+        rf"{word} | {word.lower()} | \text{{{word.lower()}}} | \text{{{word}.}} | \textbf{{{word}}}"
+        rf" | \mathrm{{{word}}}"
+    )
+    different = forms(
+        rf"\text{{{other}}} | {other} | {other.lower()} | \text{{Maybe}}"
+        rf" | \text{{{word[::-1].lower()}}}"
+    )
+    wrong = forms(
+        rf"\text{{{word} or {other}}} | \text{{not {word.lower()}}} | \text{{{word}, {other}}}"
+        rf" | \text{{{word} and {other}}}"
+    )
     return made("yes_or_no", gold, ("word", word.lower()), equal, different, wrong=wrong)
 
 
 @kind
 def options(draw: random.Random) -> Answer:
     letter, other = draw.sample("ABCDE", 2)
-    gold = draw.choice([letter, f"\\text{{{letter}}}", f"({letter})", f"\\text{{({letter})}}"])
-    equal = [
-        letter,
-        f"({letter})",
-        f"\\text{{{letter}}}",
-        f"\\text{{({letter})}}",
-        f"\\textbf{{({letter})}}",
-        f"\\mathrm{{{letter}}}",
-        f"\\textbf{{{letter}}}",
-    ]
+    gold = draw.choice(forms(rf"{letter} | \text{{{letter}}} | ({letter}) | \text{{({letter})}}"))
+    equal = forms(
+        rf"{letter} | ({letter}) | \text{{{letter}}} | \text{{({letter})}} | \textbf{{({letter})}}"
+        rf" | \mathrm{{{letter}}} | \textbf{{{letter}}}"
+    )
     different = [
         other,
         f"({other})",
@@ -118,14 +99,11 @@ def options(draw: random.Random) -> Answer:
         letter + other,
         f"{letter}, {other}",
     ]
-    wrong = [
-        f"{letter} \\text{{ or }} {other}",
-        f"({letter}) ({other})",
-        "ABCDE",
-        f"\\text{{{letter} and {other}}}",
-        f"\\text{{not {letter}}}",
-    ]
-    right = [f"{letter}) 12", f"\\text{{{letter}) }} 12", f"\\textbf{{({letter})}} 12"]
+    wrong = forms(
+        rf"{letter} \text{{ or }} {other} | ({letter}) ({other}) | ABCDE"
+        rf" | \text{{{letter} and {other}}} | \text{{not {letter}}}"
+    )
+    right = forms(rf"{letter}) 12 | \text{{{letter}) }} 12 | \textbf{{({letter})}} 12")
     return made("options", gold, ("option", letter), equal, different, right=right, wrong=wrong)
 
 
@@ -134,7 +112,7 @@ def letter_lists(draw: random.Random) -> Answer:
     """Names of several upper-case letters: their order matters."""
     letters = draw.sample("ABCDEFGHKMPQRSTUVWXYZ", draw.randint(2, 4))
     gold = "".join(letters)
-    equal = [f"\\text{{{gold}}}", f"\\mathrm{{{gold}}}", f"\\text{{{gold}.}}"]
+    equal = forms(rf"\text{{{gold}}} | \mathrm{{{gold}}} | \text{{{gold}.}}")
     swapped = gold[1] + gold[0] + gold[2:]
     different = [
         swapped,
@@ -159,7 +137,7 @@ def spelled(draw: random.Random) -> Answer:
     """Roman numerals, tosses of a coin, genotypes: spelling is all."""
     group = draw.choice([_ROMAN, _TOSSES[:4], _TOSSES[4:8], _TOSSES[8:]])
     gold, other = draw.sample(group, 2)
-    equal = [f"\\text{{{gold}}}", f"\\mathrm{{{gold}}}"]
+    equal = forms(rf"\text{{{gold}}} | \mathrm{{{gold}}}")
     return made(
         "spelled",
         gold,
@@ -175,19 +153,14 @@ def figures(draw: random.Random) -> Answer:
     a, b, c = draw.sample("ABCDEFGHKMPQRST", 3)
     sign, shown = draw.choice([("\\angle ", "∠"), ("\\triangle ", "△")])
     gold = f"{sign}{a}{b}{c}"
-    equal = [
-        f"{sign}{{{a}{b}{c}}}",
-        f"{shown}{a}{b}{c}",
-        f"{sign}\\text{{{a}{b}{c}}}",
-        f"{sign}\\mathrm{{{a}{b}{c}}}",
-    ]
-    different = [
-        f"{sign}{a}{b}",
-        f"{sign}{a}{b}{c.lower()}",
-        f"{sign}{a}{b}J",
-        f"{sign}{a.lower()}{b.lower()}{c.lower()}",
-    ]
-    different += [f"{sign}{b}{a}{c}"] if "angle " == sign[1:] else []
+    equal = forms(
+        rf"{sign}{{{a}{b}{c}}} | {shown}{a}{b}{c} | {sign}\text{{{a}{b}{c}}}"
+        rf" | {sign}\mathrm{{{a}{b}{c}}}"
+    )
+    different = forms(
+        f"{sign}{a}{b} | {sign}{a}{b}{c.lower()} | {sign}{a}{b}J | {sign}{a.lower()}{b.lower()}{c.lower()}"
+    )
+    different += [f"{sign}{b}{a}{c}"] if sign[1:] == "angle " else []
     other = "\\triangle " if sign == "\\angle " else "\\angle "
     return made("figures", gold, (sign, a, b, c), equal, [*different, f"{other}{a}{b}{c}", f"{a}{b}"])
 
@@ -196,8 +169,10 @@ def figures(draw: random.Random) -> Answer:
 def segments(draw: random.Random) -> Answer:
     a, b, c = draw.sample("ABCDEFGHKMPQRST", 3)
     gold = f"\\overline{{{a}{b}}}"
-    equal = [f"{a}{b}", f"\\text{{{a}{b}}}"]
-    different = [f"\\overline{{{a}{c}}}", f"\\overline{{{a.lower()}{b.lower()}}}", f"{a}{c}", a, f"{a}{b}{c}"]
+    equal = forms(rf"{a}{b} | \text{{{a}{b}}}")
+    different = forms(
+        rf"\overline{{{a}{c}}} | \overline{{{a.lower()}{b.lower()}}} | {a}{c} | {a} | {a}{b}{c}"
+    )
     return made("segments", gold, ("name", f"{a}{b}"), equal, different)
 
 
@@ -207,47 +182,39 @@ def clocks(draw: random.Random) -> Answer:
     hour, minute = draw.randint(1, 12), draw.randint(1, 59)
     half, other = draw.choice([("p.m.", "a.m."), ("a.m.", "p.m."), ("PM", "AM"), ("AM", "PM")])
     time = f"{hour}:{minute:02d}"
-    gold = draw.choice([f"{time}\\text{{ {half}}}", f"\\text{{{time} {half}}}"])
+    gold = draw.choice(forms(rf"{time}\text{{ {half}}} | \text{{{time} {half}}}"))
     plain = half.replace(".", "").upper()
     equal = [f"{time}\\text{{ {form}}}" for form in (plain, plain.lower(), f"{plain[0].lower()}.m.")]
-    equal += [
-        f"\\text{{{time} {plain}}}",
-        f"{time} {plain}",
-        f"{time}\\ \\text{{{half}}}",
-        f"{time}\\,\\mathrm{{{plain}}}",
-    ]
+    equal += forms(
+        rf"\text{{{time} {plain}}} | {time} {plain} | {time}\ \text{{{half}}}"
+        rf" | {time}\,\mathrm{{{plain}}}"
+    )
     later = f"{hour}:{(minute + 7) % 60:02d}"
-    different = [
-        f"{time}\\text{{ {other}}}",
-        f"\\text{{{time} {other}}}",
-        f"{later}\\text{{ {half}}}",
-        f"{hour % 12 + 1}:{minute:02d}\\text{{ {half}}}",
-    ]
+    different = forms(
+        rf"{time}\text{{ {other}}} | \text{{{time} {other}}} | {later}\text{{ {half}}}"
+        rf" | {hour % 12 + 1}:{minute:02d}\text{{ {half}}}"
+    )
     ratio = Fraction(hour, minute)
     for times in range(1, 13):
         twin = Fraction(times) / ratio
         if times != hour and twin.denominator == 1 and twin < 60:
             different.append(f"{times}:{int(twin):02d}\\text{{ {half}}}")
-    wrong = [
-        f"\\frac{{{hour}}}{{{minute}}}",
-        f"\\frac{{{hour}}}{{{minute}}}\\text{{ {half}}}",
-        str(hour),
-        f"{hour}\\text{{ {half}}}",
-    ]
+    wrong = forms(
+        rf"\frac{{{hour}}}{{{minute}}} | \frac{{{hour}}}{{{minute}}}\text{{ {half}}} | {hour}"
+        rf" | {hour}\text{{ {half}}}"
+    )
     value = ("clock", hour, minute, plain)
-    return made("clocks", gold, value, equal, different, wrong=wrong)
+    return made("clocks", gold, value, equal, different, wrong=wrong, also=[("time", hour, minute)])
 
 
 @kind
 def times_of_day(draw: random.Random) -> Answer:
     hour, minute = draw.randint(1, 12), draw.choice([5, 10, 15, 20, 30, 40, 45, 50])
     gold = f"{hour}:{minute:02d}"
-    equal = [f"\\text{{{gold}}}", f"{hour} : {minute:02d}"][:1]
-    different = [
-        f"{hour}:{minute + 1:02d}",
-        f"{hour % 12 + 1}:{minute:02d}",
-        f"{hour}:{(minute + 20) % 60:02d}",
-    ]
+    equal = [f"\\text{{{gold}}}"]
+    different = forms(
+        f"{hour}:{minute + 1:02d} | {hour % 12 + 1}:{minute:02d} | {hour}:{(minute + 20) % 60:02d}"
+    )
     return made(
         "times_of_day",
         gold,
@@ -260,48 +227,48 @@ def times_of_day(draw: random.Random) -> Answer:
 
 @kind
 def dates(draw: random.Random) -> Answer:
-    months = "January March April May June August October December".split()
+    months = forms("January | March | April | May | June | August | October | December")
     month, other = draw.sample(months, 2)
     day, year = draw.randint(2, 27), draw.randint(1900, 2030)
     gold, wrong = draw.choice(
         [
             (
                 f"\\text{{{month} {day}}}",
-                [f"\\text{{{other} {day}}}", f"\\text{{{month} {day + 1}}}", str(day), f"\\text{{{month}}}"],
+                forms(rf"\text{{{other} {day}}} | \text{{{month} {day + 1}}} | {day} | \text{{{month}}}"),
             ),
             (
                 f"\\text{{{month} {day}, {year}}}",
-                [
-                    f"\\text{{{month} {day}, {year + 1}}}",
-                    f"\\text{{{other} {day}, {year}}}",
-                    f"\\text{{{month} {day + 1}, {year}}}",
-                ],
+                forms(
+                    rf"\text{{{month} {day}, {year + 1}}} | \text{{{other} {day}, {year}}}"
+                    rf" | \text{{{month} {day + 1}, {year}}}"
+                ),
             ),
             (
                 f"\\text{{{day} {month} {year}}}",
-                [
-                    f"\\text{{{day} {month} {year + 1}}}",
-                    f"\\text{{{day + 1} {month} {year}}}",
-                    f"\\text{{{day} {other} {year}}}",
-                ],
+                forms(
+                    rf"\text{{{day} {month} {year + 1}}} | \text{{{day + 1} {month} {year}}}"
+                    rf" | \text{{{day} {other} {year}}}"
+                ),
             ),
         ]
     )
     inner = gold[6:-1]
-    equal = [
-        inner,
-        f"\\textbf{{{inner}}}",
-        f"\\text{{{inner.lower()}}}",
-        f"\\mathrm{{{inner.replace(' ', '~')}}}",
-    ]
+    equal = forms(
+        rf"{inner} | \textbf{{{inner}}} | \text{{{inner.lower()}}}"
+        rf" | \mathrm{{{inner.replace(' ', '~')}}}"
+    )
     return made("dates", gold, ("date", inner), equal, wrong)
 
 
 # ------------------------------------------------------------------------------------- chemistry
-_FORMULAS = (
-    "H2O CO2 H2SO4 HNO3 NaCl CaCO3 C6H12O6 NH3 CH4 Fe2O3 Al2O3 KMnO4 PCl5 Na2CO3 N2O4 C2H5OH SO3 H3PO4 MgCl2 CuSO4"
-).split()
-_IONS = "Fe3+ Fe2+ SO4:2- NO3:- NH4:+ Cl- Na+ Cu2+ PO4:3- CO3:2- OH- Mg2+ Al3+ MnO4:- Cr2O7:2-".split()
+_FORMULAS = forms(
+    "H2O | CO2 | H2SO4 | HNO3 | NaCl | CaCO3 | C6H12O6 | NH3 | CH4 | Fe2O3 | Al2O3 | KMnO4 | PCl5 | "
+    "Na2CO3 | N2O4 | C2H5OH | SO3 | H3PO4 | MgCl2 | CuSO4"
+)
+_IONS = forms(
+    "Fe3+ | Fe2+ | SO4:2- | NO3:- | NH4:+ | Cl- | Na+ | Cu2+ | PO4:3- | CO3:2- | OH- | Mg2+ | Al3+ | "
+    "MnO4:- | Cr2O7:2-"
+)
 _CASES = (
     ("CO", "Co"),
     ("HF", "Hf"),
@@ -345,8 +312,9 @@ def formulas(draw: random.Random) -> Answer:
             "formulas",
             gold,
             ("formula", gold),
-            [f"\\text{{{gold}}}", f"\\mathrm{{{gold}}}", f"\\ce{{{gold}}}"],
-            [other, f"\\text{{{other}}}", f"{gold}_2"],
+            forms(rf"\text{{{gold}}} | \mathrm{{{gold}}} | \ce{{{gold}}}"),
+            forms(rf"{other} | \text{{{other}}} | {gold}_2"),
+            also=[("name", gold)],
         )
     name, other = draw.sample(_FORMULAS, 2)
     gold = draw.choice([_formula(name), _formula(name, "\\text{{{}}}"), f"\\mathrm{{{_formula(name)}}}"])
@@ -384,7 +352,7 @@ def ions(draw: random.Random) -> Answer:
     def write(name: str, charge: str, style: str = "{}") -> str:
         return f"{_formula(name, style)}^{charge if len(charge) == 1 else '{' + charge + '}'}"
 
-    gold = write(name, charge, draw.choice(["{}", "\\text{{{}}}"]))
+    gold = write(name, charge, draw.choice(forms(r"{} | \text{{{}}}")))
     equal = [
         write(name, charge),
         write(name, charge, "\\text{{{}}}"),
@@ -411,9 +379,14 @@ def ions(draw: random.Random) -> Answer:
 
 
 _EQUATIONS = (
-    ("2 H2 + O2", "2 H2O"), ("N2 + 3 H2", "2 NH3"), ("CH4 + 2 O2", "CO2 + 2 H2O"), ("2 Na + Cl2", "2 NaCl"),
-    ("CaCO3", "CaO + CO2"), ("4 Fe + 3 O2", "2 Fe2O3"), ("C3H8 + 5 O2", "3 CO2 + 4 H2O"),
-)  # fmt: skip
+    ("2 H2 + O2", "2 H2O"),
+    ("N2 + 3 H2", "2 NH3"),
+    ("CH4 + 2 O2", "CO2 + 2 H2O"),
+    ("2 Na + Cl2", "2 NaCl"),
+    ("CaCO3", "CaO + CO2"),
+    ("4 Fe + 3 O2", "2 Fe2O3"),
+    ("C3H8 + 5 O2", "3 CO2 + 4 H2O"),
+)
 
 
 def _reaction(side: str, style: str = "{}") -> str:
@@ -430,20 +403,9 @@ def reactions(draw: random.Random) -> Answer:
     def write(left: str, right: str, arrow: str = "\\rightarrow", style: str = "{}") -> str:
         return f"{_reaction(left, style)} {arrow} {_reaction(right, style)}"
 
-    gold = write(left, right, style=draw.choice(["{}", "\\text{{{}}}"]))
+    gold = write(left, right, style=draw.choice(forms(r"{} | \text{{{}}}")))
     equal = [write(left, right, arrow) for arrow in ("\\rightarrow", "\\to", "\\longrightarrow", "→")]
-    joined = [
-        " ".join(side.split()).replace("2 ", "2").replace("3 ", "3").replace("4 ", "4").replace("5 ", "5")
-        for side in (left, right)
-    ]
-    joined = [
-        side.replace("2+", "2 +")
-        .replace("3+", "3 +")
-        .replace("4+", "4 +")
-        .replace("5+", "5 +")
-        .replace("8+", "8 +")
-        for side in joined
-    ]
+    joined = [re.sub(r"\b(\d) (?=[A-Z])", r"\1", side) for side in (left, right)]
     equal += [
         write(left, right, style="\\text{{{}}}"),
         write(left, right, style="\\mathrm{{{}}}"),
@@ -463,14 +425,16 @@ def reactions(draw: random.Random) -> Answer:
     return made("reactions", gold, ("reaction", left), equal, different)
 
 
-_COMPLEX_WORDS = (
-    ("a\\to b", ["a \\rightarrow b", "a \\longrightarrow b"], ["a \\leftarrow b", "b \\to a", "a \\to c", "A \\to B"]),
-    ("A \\rightleftharpoons B", ["A ⇌ B"], ["B", "A \\rightleftharpoons C", "a \\rightleftharpoons b"]),
-    ("\\text{pH} = 7", ["\\mathrm{pH} = 7", "7"], ["\\text{pH} = 8", "\\text{PH} = 7", "\\text{pOH} = 7"]),
-    ("1s^2 2s^2 2p^6", ["1s^{2}2s^{2}2p^{6}", "1s^2\\,2s^2\\,2p^6"], ["1s^2 2s^2 2p^5", "1s^2 2s^2 2d^6", "1s^2 2s^2 2p^6 3s^1"]),
-    ("^{14}_{6}\\text{C}", ["{}^{14}_{6}\\mathrm{C}"], ["^{14}_{7}\\text{N}", "^{12}_{6}\\text{C}", "^{14}_{7}\\text{C}"]),
-    ("\\text{CuSO}_4\\cdot 5\\text{H}_2\\text{O}", ["CuSO_4 \\cdot 5H_2O", "\\ce{CuSO4.5H2O}"], ["CuSO_4 \\cdot 4H_2O", "\\text{CuSO}_4", "CuSO_3 \\cdot 5H_2O"]),
-)  # fmt: skip
+_COMPLEX_WORDS = table(r"""
+a\to b == a \rightarrow b | a \longrightarrow b != a \leftarrow b | b \to a | a \to c | A \to B
+A \rightleftharpoons B == A ⇌ B != B | A \rightleftharpoons C | a \rightleftharpoons b
+\text{pH} = 7 == \mathrm{pH} = 7 | 7 != \text{pH} = 8 | \text{PH} = 7 | \text{pOH} = 7
+1s^2 2s^2 2p^6 == 1s^{2}2s^{2}2p^{6} | 1s^2\,2s^2\,2p^6 != 1s^2 2s^2 2p^5 | 1s^2 2s^2 2d^6 | 1s^2 2s^2 2p^6
+    3s^1
+^{14}_{6}\text{C} == {}^{14}_{6}\mathrm{C} != ^{14}_{7}\text{N} | ^{12}_{6}\text{C} | ^{14}_{7}\text{C}
+\text{CuSO}_4\cdot 5\text{H}_2\text{O} == CuSO_4 \cdot 5H_2O | \ce{CuSO4.5H2O} != CuSO_4 \cdot 4H_2O |
+    \text{CuSO}_4 | CuSO_3 \cdot 5H_2O
+""")
 
 
 @kind
