@@ -69,7 +69,7 @@ def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparis
     if gold.shown in _OPTIONS and answer.shown == gold.shown.lower():
         return Comparison(True, "option")
     try:
-        rule = _equal(answer.value, gold.value)
+        rule = _equal(answer.value, gold.value) or _without_percent(answer.value, gold.value)
     except Undecided:
         return Comparison(None, "no rule")
     except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError, RecursionError):  # sympy's
@@ -95,12 +95,16 @@ def _equal(answer: Value, gold: Value) -> str | None:
     return rule(answer, gold)
 
 
-def _equal_part(answer: Value, gold: Value) -> str | None:
-    """Compares a part of an answer, in which 50 % is 0.5 and not 50."""
+def _without_percent(answer: Value, gold: Value) -> str | None:
+    """Compares 50 % with 50, whole answers alone: as a part of something, 50 % is 0.5 and no more."""
+    if isinstance(answer, Relation) and (named := _named(answer)) is not None and len(answer.sides) == 2:
+        return _without_percent(named, gold)
+    if isinstance(gold, Relation) and (named := _named(gold)) is not None:
+        return _without_percent(answer, named)
     for one, other in ((answer, gold), (gold, answer)):
         if isinstance(one, Quantity) and _is_percent(one.unit) and isinstance(other, Number):
-            return _equal(Number(one.size.value / 100), other)
-    return _equal(answer, gold)
+            return "percent without its sign" if _equal(one.size, other) else None
+    return None
 
 
 def _is_page(value: Value) -> bool:
@@ -124,8 +128,8 @@ def _equal_number(answer: Value, gold: Number) -> str | None:
         case Number():
             return _same_number(answer, gold)
         case Quantity(size=Number() as size, unit=unit):
-            if _is_percent(unit) and (rule := _same_number(Number(size.value / 100), gold)):
-                return rule
+            if _is_percent(unit):
+                return _same_number(Number(size.value / 100), gold)
             if _is_angle(unit) and gold.value.has(sympy.pi):
                 return _same_number(Number(size.value * sympy.pi / 180), gold)
             return "number without its unit" if _same_number(size, gold) else None
@@ -248,8 +252,8 @@ def _equal_quantity(answer: Value, gold: Quantity) -> str | None:
             return _equal_quantity(quantity, gold)
         case Number():
             if isinstance(gold.size, Number):
-                if _is_percent(gold.unit) and _same_number(answer, Number(gold.size.value / 100)):
-                    return "percent as a number"
+                if _is_percent(gold.unit):
+                    return "percent as a number" if _same_number(answer, Number(gold.size.value / 100)) else None
                 if _is_angle(gold.unit) and answer.value.has(sympy.pi):
                     return "angle in radians" if _same_number(answer, Number(gold.size.value * sympy.pi / 180)) else None
             return "number without its unit" if _equal(answer, gold.size) else None
@@ -533,7 +537,7 @@ def _same_part(answer: Value, gold: Value) -> bool:
         return False
     for end, bracket in (("low", 0), ("high", 1)):
         one, other = getattr(answer, end), getattr(gold, end)
-        if not _equal_part(one, other):
+        if not _equal(one, other):
             return False
         if answer.brackets[bracket] != gold.brackets[bracket] and not _is_infinite(other):
             return False
@@ -541,7 +545,7 @@ def _same_part(answer: Value, gold: Value) -> bool:
 
 
 def _is_equal(answer: Value, gold: Value) -> bool:
-    return _equal_part(answer, gold) is not None
+    return _equal(answer, gold) is not None
 
 
 def _paired(ours: Sequence[Value], golds: Sequence[Value], same: Callable[[Value, Value], bool]) -> bool:
@@ -588,6 +592,8 @@ def _items(value: Value, is_answer: bool = False) -> tuple[Value, ...] | None:
         return _items(named)
     if isinstance(value, Several) and value.kind == "tuple" and is_answer:
         return value.items  # (1, 2, 3) for 1, 2, 3
+    if isinstance(value, Matrix) and value.kind == "cases" and is_answer:
+        return tuple(row[0] for row in value.rows if len(row) == 1)
     if not isinstance(value, Several) or value.kind not in ("list", "or", "set"):
         return None
     items: list[Value] = []
@@ -623,7 +629,7 @@ def _equal_ordered(answer: Value, gold: Several) -> str | None:
         return None
     if answer.brackets != gold.brackets:
         return None
-    is_same = all(map(_equal_part, answer.items, gold.items))
+    is_same = all(map(_equal, answer.items, gold.items))
     return gold.kind if is_same else None
 
 
@@ -635,6 +641,8 @@ def _line(matrix: Matrix) -> tuple[Value, ...] | None:
 
 
 def _equal_matrix(answer: Value, gold: Matrix) -> str | None:
+    if gold.kind == "cases" and isinstance(answer, Several) and answer.kind == "list":
+        answer = Matrix(tuple((item,) for item in answer.items), "cases")  # a system of equations
     if isinstance(answer, Several) and answer.kind == "tuple" and (line := _line(gold)) is not None:
         return _equal_ordered(answer, Several("tuple", line, answer.brackets))
     if isinstance(answer, Expression) and (vector := _vector(answer)) is not None:
@@ -645,7 +653,7 @@ def _equal_matrix(answer: Value, gold: Matrix) -> str | None:
         rows = [Several("tuple", row) for row in answer.rows]
         return "cases" if _paired(rows, [Several("tuple", row) for row in gold.rows], _is_equal) else None
     for ours, golds in zip(answer.rows, gold.rows, strict=True):
-        if len(ours) != len(golds) or not all(map(_equal_part, ours, golds)):
+        if len(ours) != len(golds) or not all(map(_equal, ours, golds)):
             return None
     return "matrix"
 
@@ -660,7 +668,7 @@ def _equal_ratio(answer: Value, gold: Ratio) -> str | None:
     if not isinstance(answer, Ratio) or len(answer.terms) != len(gold.terms):
         return None
     if not all(isinstance(term, Number | Expression) for term in (*answer.terms, *gold.terms)):
-        return "ratio" if all(map(_equal_part, answer.terms, gold.terms)) else None
+        return "ratio" if all(map(_equal, answer.terms, gold.terms)) else None
     ours, golds = ([term.value for term in ratio.terms] for ratio in (answer, gold))  # type: ignore[union-attr]
     is_same = all(_same_expression(one * golds[0], ours[0] * other) for one, other in zip(ours, golds, strict=True))
     return "ratio" if is_same and not _is_nought(ours) else None

@@ -413,6 +413,8 @@ def _labelled(nodes: Sequence[Node], depth: int) -> Value | None:
         is_apart = len(rest) < len(nodes) - end or nodes[end].kind in ("word", "number") or "word" in {n.kind for n in nodes[:end]}
         if not rest or not is_apart or rest[0].kind in ("sign", "sup", "relation", "comma"):
             return None
+        if rest[0].kind == "word" and rest[0].text.lower() in _JOINING:
+            return None
         if (text[0] == "(" and not letter and rest[0].kind != "number") or (letter and not is_apart):
             return None
         if letter and any(_LABEL.fullmatch(plain(rest[at : at + 3]) or "") for at in range(len(rest))):
@@ -727,7 +729,7 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
             raise Unreadable("something stands behind a number word")
         text = plain(rest)
         following = words.phrase(text) if text and not any(c.isdigit() for c in text) else None
-        if following is not None and words.noun(text or "") is not None:  # 10 m north
+        if following is not None and (text in _SHORT_NOUNS or words.noun(text or "") is not None):  # 10 m north
             return Several("compound", (first, Text("words", following)))
         if rest[0].text.lower() == "by":
             return Several("tuple", (first, _term(rest[1:], depth + 1)), "by")
