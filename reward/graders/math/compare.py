@@ -53,7 +53,9 @@ _MAX_ITEMS = 60
 _OPTIONS = tuple("ABCDEFGH")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _LARGER = (">", ">=")
-_NOT_EVALUATED = re.compile(r"(?<!^)[-+](?!\d*\})|\\cdot|\*|!|\\sqrt|\\binom|\\(?:sin|cos|tan|log|ln)|(?<!10)\^(?!\\circ)|\(")
+_NOT_EVALUATED = re.compile(
+    r"(?<!^)(?<!\{)[-+]|\\cdot|\\times(?!10\^)|[*/!(]|\\sqrt|\\binom|\\(?:sin|cos|tan|log|ln)(?![a-z])|(?<=[\d)])(?<!10)\^(?!\\circ)"
+)
 
 
 class Undecided(Exception):
@@ -62,7 +64,7 @@ class Undecided(Exception):
 
 def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparison:
     """Returns whether an answer equals a gold, and the rule. `evaluated`: arithmetic must be carried out."""
-    if answer.shown == gold.shown:
+    if _spelling(answer) == _spelling(gold):
         return Comparison(True, "same page")
     if evaluated and isinstance(gold.value, Number) and _NOT_EVALUATED.search(answer.shown):
         return Comparison(False, "not evaluated")
@@ -75,6 +77,11 @@ def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparis
     except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError, RecursionError):  # sympy's
         return Comparison(None, "sympy cannot compute it")
     return Comparison(rule is not None, rule or f"differs as {type(gold.value).__name__.lower()}")
+
+
+def _spelling(reading: Reading) -> str:
+    """Returns what a page shows, without regard to what is set upright."""
+    return re.sub(r"\\text\{([^{}]*)\}", r"\1", reading.shown)
 
 
 def _equal(answer: Value, gold: Value) -> str | None:

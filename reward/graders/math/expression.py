@@ -186,6 +186,11 @@ class _Parser:
             case "sign" if node.text == "|":
                 self._at = start
                 return self._bracket("|")
+            case "sign" if node.text == "\\|" and node in self._nodes[self._at :]:  # a norm
+                end = self._nodes.index(node, self._at)
+                inner, self._at = self._nodes[self._at : end], end + 1
+                self._inner(inner)
+                return self._powers(self._indexed(f"\\|{show(inner)}\\|"))
         raise Unreadable(f"`{show([node])}` stands where a value is missing")
 
     def _number(self, node: Node) -> Any:

@@ -42,6 +42,7 @@ RULES = {
     "number to twelve digits": "a decimal with twelve right digits is as good as the exact number",
     "rounded": "the gold is a rounded number, and the answer rounds to it",
     "number without its unit": "a unit on one side only does not count, and the numbers are the same",
+    "percent without its sign": "a percent sign on one side only does not count: 20 % is 20",
     "percent as a number": "a percentage may be written as a number: 20 % is 0.2",
     "angle in radians": "an angle in degrees may be written in radians",
     "expression": "both expressions have the same value wherever they were computed",

@@ -535,6 +535,8 @@ def _piece(node: Node) -> str:
             return f"\\pmod{{{parts[0]}}}"
         case "group":
             return f"{{{parts[0]}}}"
+        case "word" if node.text in ("$", *commands.CURRENCY_SIGNS):
+            return f"\\{node.text}" if node.text == "$" else node.text
         case "word":
             return f"\\text{{{node.text}}}"
         case "cell":

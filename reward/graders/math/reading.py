@@ -79,6 +79,8 @@ def read(text: str) -> Reading:
     if not nodes:
         raise Unreadable("it is empty")
     shown = show(nodes)
+    if (electrons := words.configuration(text)) is not None:  # 1s^22s^2 has no exponent 22
+        return Reading(Text("formula", electrons), electrons)
     try:
         if not is_cheap(shown):
             raise Unreadable("it is too expensive to compute")
@@ -131,7 +133,7 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
     found: list[Node] = []
     place = 0
     nodes = [
-        node
+        Node("letter", node.text) if _is_upright_variable(node, before) else node
         for before, node in zip((None, *nodes), nodes, strict=False)
         if not (node.kind == "word" and node.text in page.commands.ORDINALS and before and before.kind == "number")
     ]
@@ -150,6 +152,12 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
             found.append(nodes[place])
             place += 1
     return _roots(_whole_numbers(found))
+
+
+def _is_upright_variable(node: Node, before: Node | None) -> bool:
+    """Whether a letter is set upright and no unit: the x of 5\\text{x}."""
+    is_letter = node.kind == "word" and len(node.text) == 1 and node.text.isalpha()
+    return is_letter and before is not None and before.kind in ("number", "letter", "close") and units.parse(node.text) is None
 
 
 def _is_unit_before_word(nodes: Sequence[Node], place: int, before: Sequence[Node]) -> bool:
@@ -321,9 +329,7 @@ def _value(nodes: Sequence[Node], depth: int = 0) -> Value:
         raise Unreadable("it is nested too deeply")
     if not nodes:
         raise Unreadable("a part is missing")
-    if (found := _spelled(nodes)) is not None:
-        return found
-    if (found := _labelled(nodes, depth)) is not None:
+    if (found := _labelled(nodes, depth) or _spelled(nodes)) is not None:
         return found
     return _statement(_tokens(nodes), depth)
 
@@ -340,7 +346,7 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
     if (option := words.option(text)) is not None and not option[1] and not re.fullmatch(r"\w\)", text):
         return Option(option[0])
     is_amount = re.fullmatch(r"\d+ ?[A-Z][a-z]", text) or _is_amount(text)
-    for kind, of in (("formula", words.configuration), ("formula", words.formula), ("date", words.date)):
+    for kind, of in (("formula", words.formula), ("date", words.date)):
         if not is_amount and (spelling := of(text)) is not None:
             return Text(kind, spelling)
     if (clock := words.clock(text)) is not None:
@@ -788,7 +794,7 @@ def _bare_letters(nodes: Sequence[Node]) -> Value | None:
     """Reads a last letter that may be a unit: behind a space it is one (5 m), else it may be one (5m)."""
     start = next((place for place, node in enumerate(nodes) if node.kind == "letter" and node.text.isalpha()), 0)
     body = nodes[:start]
-    if not body or not _behind_number(body) or any(node.kind == "relation" for node in body):
+    if not body or not _behind_number(body) or _has_letters(body):
         return None
     text = plain(nodes[start:])
     unit = units.parse(re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text)) if text else None
@@ -801,6 +807,12 @@ def _bare_letters(nodes: Sequence[Node]) -> Value | None:
         return None
     found = _mathematics(nodes)
     return Expression(found.value, found.pending, Quantity(size, unit)) if isinstance(found, Expression) else found
+
+
+def _has_letters(nodes: Iterable[Node]) -> bool:
+    return any(
+        (node.kind == "letter" and node.text not in ("\\pi", "e")) or any(map(_has_letters, node.parts)) for node in nodes
+    )
 
 
 # ------------------------------------------------------------------------------------- expressions

@@ -9,13 +9,10 @@ pytest.importorskip("math_verify")
 
 from reward.graders import grade  # noqa: E402
 from reward.graders.grade import InvalidTask  # noqa: E402
-from reward.graders.math_answer import hedge  # noqa: E402
-from reward.graders.safe_expression import is_cheap, is_harmless, parse_safely  # noqa: E402
 from tests.reward.serving import Server, boxed, rows  # noqa: E402
 
 DEVIATIONS = {
     "p003": "a decimal comma is read as a list: 1000,99 could be either",
-    "h60": "a column vector is not a tuple",
     "h67": "notations of the binomial coefficient are not unified",
 }
 CASES = rows("math_cases.jsonl")
@@ -43,26 +40,24 @@ def test_every_gold_equals_itself() -> None:
     for case in CASES:
         if case["kind"] == "peer" and "boxed" not in case["gold"]:
             assert (
-                grade("math", f"\\boxed{{{case['gold']}}}", {"answer": case["gold"], "guards": False}).score
+                grade("math", f"\\boxed{{{case['gold']}}}", {"answer": case["gold"]}).score
                 == 1
             )
 
 
 @pytest.mark.parametrize(
-    ("gold", "answer", "reason"),
+    ("gold", "answer"),
     [
-        ("5", "3 \\text{ or } 5", "or"),
-        ("5", "1=2=3=4=5", "="),
-        ("5", "5 \\text{ cm}=7", "="),
-        ("\\frac{1}{3}", "0.333333", "decimal"),
-        ("1,234", "1, 234", "list"),
-        ("(1,2)", "\\{1,2\\}", "set"),
+        ("5", "3 \\text{ or } 5"),
+        ("5", "1=2=3=4=5"),
+        ("5", "5 \\text{ cm}=7"),
+        ("\\frac{1}{3}", "0.333333"),
+        ("1,234", "1, 234"),
+        ("(1,2)", "\\{1,2\\}"),
     ],
 )
-def test_guards_refuse_hedges_and_can_be_switched_off(gold: str, answer: str, reason: str) -> None:
-    assert hedge(answer, gold) == reason
+def test_a_box_that_hedges_is_wrong(gold: str, answer: str) -> None:
     assert score(gold, answer) == 0
-    grade("math", f"\\boxed{{{answer}}}", {"answer": gold, "guards": False})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_guards_refuse_hedges_and_can_be_switched_off(gold: str, answer: str, re
         ("[1,2] \\cup \\{0\\}", "\\{0\\} \\cup [1,2]"),
     ],
 )
-def test_guards_leave_honest_answers_alone(gold: str, answer: str) -> None:
+def test_an_honest_answer_is_no_hedge(gold: str, answer: str) -> None:
     assert score(gold, answer) == 1
 
 
@@ -109,51 +104,7 @@ def test_option_letters(gold: str, answer: str, right: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "().__class__",
-        "a.b",
-        "'a'*9**9",
-        "[x]*10**10",
-        "lambda: 1",
-        "open('f')",
-        "x if y else z",
-        "__import__",
-        "f{1}",
-        "a;b",
-        "0x1f.real",
-    ],
-)
-def test_nothing_but_arithmetic_reaches_sympy(text: str) -> None:
-    assert not is_harmless(text)
-    assert parse_safely(text) is None
-
-
-@pytest.mark.parametrize(
-    "name", ["exec", "eval", "open", "sympify", "lambdify", "preview", "getattr", "compile", "input", "exit"]
-)
-def test_names_are_symbols_unless_they_are_mathematics(name: str) -> None:
-    parsed = parse_safely(f"{name}(2)")
-    assert parsed is None or isinstance(parsed, sympy.Basic)  # a function symbol of that name, applied to 2
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["9**9**9**9", "9^{9^{9}}", "((9!)!)!", "10^{100000}", "1e999999", "\\int_0^1 x dx", "(" * 99 + ")" * 99],
-)
-def test_astronomical_arithmetic_is_refused(text: str) -> None:
-    assert not is_cheap(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["2^{10}", "x^{2^3}", "5!", "\\frac{1}{2^{100}}", "e^{-x^2}", "\\binom{10}{3}", "2^{2003}-1"]
-)
-def test_ordinary_arithmetic_is_not_refused(text: str) -> None:
-    assert is_cheap(text)
-
-
-@pytest.mark.parametrize(
-    "task", [{}, {"answer": ""}, {"answer": 5}, {"answer": "x" * 6000}, {"answer": "5", "guards": 1}]
+    "task", [{}, {"answer": ""}, {"answer": 5}, {"answer": "x" * 6000}, {"answer": "5", "evaluated": 1}, {"answer": "5", "verifier": "ours"}]
 )
 def test_a_task_without_a_usable_answer_is_invalid(task: dict[str, object]) -> None:
     with pytest.raises(InvalidTask):
@@ -175,3 +126,45 @@ def test_nothing_hangs_the_service(server: Server) -> None:
         assert result["score"] == 0, (case["id"], result)
     assert server.score(boxed("5", "5"))["score"] == 1
     assert abs(len(server.descendants()) - before) <= 2
+
+
+@pytest.mark.parametrize("case", rows("math_notations.jsonl"), ids=lambda case: case["answer"])
+def test_notations(case: dict[str, str]) -> None:
+    assert score(case["gold"], case["answer"]) == (case["verdict"] == "right")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"),
+    [
+        ("56088", r"123\times456", 0),
+        ("56088", "56088", 1),
+        ("56088", "56,088", 1),
+        ("1024", "2^{10}", 0),
+        ("-5", "-5", 1),
+        ("5", "7-2", 0),
+        (r"\frac{1}{2}", "0.5", 1),
+        ("3000", r"3\times10^{3}", 1),
+        ("12", r"12\text{ cm}^2", 1),
+        ("x+1", "1+x", 1),
+    ],
+)
+def test_arithmetic_must_be_carried_out_on_demand(gold: str, answer: str, right: int) -> None:
+    assert score(gold, answer, evaluated=True) == right
+
+
+def test_details_say_types_rule_and_judge() -> None:
+    found = grade("math", "\\boxed{x = 0.5}", {"answer": "\\frac12"})
+    assert {"answer_type": "relation", "gold_type": "number", "decided_by": "reading"}.items() <= found.details.items()
+    assert found.details["rule"] == "value of a chain"
+    assert "5 12" in grade("math", "\\boxed{5 12}", {"answer": "5"}).details["extracted"]
+
+
+def test_boxes_one_after_another_are_a_list() -> None:
+    text = "so $x=\\boxed{1}$ and $\\boxed{2}$"
+    assert grade("math", text, {"answer": "1,2"}).score == 1
+    assert grade("math", text, {"answer": "1"}).score == 0
+
+
+@pytest.mark.parametrize(("verifier", "right"), [("reading", 0), ("math_verify", 1), ("deepscaler", 0)])
+def test_a_peer_alone_has_its_own_verdict(verifier: str, right: int) -> None:
+    assert score("\\frac{1}{3}", "0.333333", verifier=verifier) == right

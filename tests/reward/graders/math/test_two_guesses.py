@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("math_verify")
 
 from reward.graders import grade
-from tests.reward.two_guesses import IN_PARTS, PAIRS, UNCERTAIN_PARTS, filled, forms
+from tests.reward.graders.math.two_guesses import IN_PARTS, PAIRS, UNCERTAIN_PARTS, filled, forms
 
 FORMS = list(dict.fromkeys(forms()))
 NUM_NOTATIONS = 92
