@@ -841,12 +841,12 @@ def repeating_decimals(draw: random.Random) -> Answer:
     )
     shown = f"0.{lead}{digits}"
     different = forms(
-        rf"{shown} | 0.{lead}{(digits * 9)[:9]} | 0.{lead}\overline{{{other_digit(digits, draw)}}}"
-        rf" | -{gold} | 1.{lead}\overline{{{digits}}}"
+        rf"0.{lead}\overline{{{other_digit(digits, draw)}}} | -{gold} | 1.{lead}\overline{{{digits}}}"
     )
-    if len(set(digits)) > 1:
-        different.append(f"0.{lead}\\overline{{{digits[::-1]}}}" if digits != digits[::-1] else shown)
-    return made("repeating_decimals", gold, value, equal, different)
+    if digits != digits[::-1]:
+        different.append(f"0.{lead}\\overline{{{digits[::-1]}}}")
+    wrong = [shown, f"0.{lead}{(digits * 9)[:9]}"]
+    return made("repeating_decimals", gold, value, equal, different, wrong=wrong)
 
 
 @kind
