@@ -1,11 +1,11 @@
 """What the kinds of generated answers are made of.
 
-Every kind is a function of `numbers`, `expressions` or `wordings`. It draws a gold and knows its value; its forms
-are equal because of how they were made (a scaled fraction, another order of a set), and its neighbours differ for the
-same reason (one digit, one letter's case, another prefix).
+Every kind is a function of a module that `generator` names. It draws a gold and knows its value; its forms are equal
+because of how they were made (a scaled fraction, another order of a set), and its neighbours differ for the same reason
+(one digit, one letter's case, another prefix).
 
-What is debatable is left out: 60 degrees and \\pi/3, 8 and 3 modulo 5, 18:30 and 6:30 p.m., a column and a tuple, a
-numeral of base two without its base.
+What is debatable is left out: 60 degrees and \\pi/3, 8 and 3 modulo 5, 18:30 and 6:30 p.m., a column and a tuple,
+a numeral of base two without its base, a rounded gold.
 """
 
 from __future__ import annotations

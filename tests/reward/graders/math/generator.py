@@ -7,11 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reward.graders.math import expressions, mixtures, numbers, wordings
+from tests.reward.graders.math import (
+    exact,
+    expressions,
+    mixtures,
+    numbers,
+    quantities,
+    relations,
+    several,
+    wordings,
+)
 from tests.reward.graders.math.answers import KINDS, Answer, forms
 from tests.reward.graders.math.typography import dress
 
-MODULES = (numbers, expressions, wordings, mixtures)
+MODULES = (numbers, quantities, exact, several, expressions, relations, wordings, mixtures)
 """The modules whose functions KINDS holds, once they are imported."""
 
 
