@@ -40,7 +40,9 @@ _POINTS = (
     (sympy.Rational(29, 100), sympy.Rational(171, 100), sympy.Rational(53, 100), sympy.Rational(307, 100)),
     (sympy.Rational(-113, 100), sympy.Rational(47, 100), sympy.Rational(-79, 100), sympy.Rational(-193, 100)),
 )
-_STEPS = tuple(tuple(sympy.Integer(number + 3 * place) for place in range(4)) for number in (*range(2, 20), 37, 58, 101))
+_STEPS = tuple(
+    tuple(sympy.Integer(number + 3 * place) for place in range(4)) for number in (*range(2, 20), 37, 58, 101)
+)
 """Points for expressions that change in steps, or whose variables are integers."""
 _DIGITS = 1_000
 """Digits to which an irrational difference is computed; to show that it is 0 takes up to 0.1 s of CPU time."""
@@ -74,7 +76,14 @@ def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparis
         rule = _equal(answer.value, gold.value) or _without_percent(answer.value, gold.value)
     except Undecided:
         return Comparison(None, "no rule")
-    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError, RecursionError):  # sympy's
+    except (
+        ArithmeticError,
+        AttributeError,
+        NotImplementedError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # sympy's
         return Comparison(None, "sympy cannot compute it")
     return Comparison(rule is not None, rule or f"differs as {type(gold.value).__name__.lower()}")
 
@@ -96,7 +105,11 @@ def _equal(answer: Value, gold: Value) -> str | None:
         return "every form" if all(_equal(item, gold) for item in answer.items) else None
     if isinstance(answer, Relation) and not isinstance(gold, Relation):
         return _equal_chain(answer, gold)
-    if isinstance(gold, Relation) and not isinstance(answer, Relation) and (named := _named(gold)) is not None:
+    if (
+        isinstance(gold, Relation)
+        and not isinstance(answer, Relation)
+        and (named := _named(gold)) is not None
+    ):
         return _equal(answer, named)
     rule = _RULES[type(gold)]
     return rule(answer, gold)
@@ -126,7 +139,9 @@ def _is_many(gold: Value) -> bool:
     """Whether a gold may have several values, so that `or` is no hedge."""
     if isinstance(gold, Several):
         return gold.kind in ("or", "list", "set", "family")
-    return isinstance(gold, Union | Interval | Matrix) or (isinstance(gold, Relation) and gold.signs[:1] != ("=",))
+    return isinstance(gold, Union | Interval | Matrix) or (
+        isinstance(gold, Relation) and gold.signs[:1] != ("=",)
+    )
 
 
 # ------------------------------------------------------------------------------------- numbers and expressions
@@ -162,7 +177,9 @@ def _same_number(answer: Number, gold: Number) -> str | None:
     if answer.places is None:
         is_rounded = abs(gold.value) >= last * 10 ** (_MIN_SIGNIFICANT - 1) and not answer.value.is_Integer
     else:
-        is_rounded = answer.places > gold.places >= _MANY_PLACES and abs(gold.value) >= last * 10 ** (_MANY_PLACES - 1)
+        is_rounded = answer.places > gold.places >= _MANY_PLACES and abs(gold.value) >= last * 10 ** (
+            _MANY_PLACES - 1
+        )
     return "rounded" if is_rounded and _is_at_most(difference, last / 2) else None
 
 
@@ -213,7 +230,10 @@ def _same_expression(one: Any, other: Any) -> bool:
         return True
     difference = one - other
     difference = difference.xreplace(
-        {call: sympy.Dummy(str(call), real=True) for call in difference.atoms(sympy.core.function.AppliedUndef)}
+        {
+            call: sympy.Dummy(str(call), real=True)
+            for call in difference.atoms(sympy.core.function.AppliedUndef)
+        }
     )
     if difference == 0:
         return True
@@ -223,8 +243,12 @@ def _same_expression(one: Any, other: Any) -> bool:
     if difference.has(sympy.floor, sympy.ceiling):
         return all(_agree(difference, symbols, points) for points in _STEPS)
     if not all(_agree(difference, symbols, points) for points in _POINTS[:2]):
-        alternates = any(power.base == -1 for power in difference.atoms(sympy.Pow)) and difference.has(sympy.pi)
-        return alternates and all(_agree(difference, symbols, points) for points in _STEPS)  # \cos n\pi is (-1)^n
+        alternates = any(power.base == -1 for power in difference.atoms(sympy.Pow)) and difference.has(
+            sympy.pi
+        )
+        return alternates and all(
+            _agree(difference, symbols, points) for points in _STEPS
+        )  # \cos n\pi is (-1)^n
     # Roots and logarithms of negative numbers have other branches: there positive points decide.
     return _agree(difference, symbols, _POINTS[2]) or not difference.has(sympy.Abs, sympy.sign)
 
@@ -247,7 +271,9 @@ def _vector(value: Expression) -> Several | None:
     if rest != 0 or any(part.free_symbols & set(axes) for part in parts):
         return None
     parts = parts[:2] if parts[2] == 0 else parts
-    return Several("tuple", tuple(Expression(part) if part.free_symbols else Number(part) for part in parts), "()")
+    return Several(
+        "tuple", tuple(Expression(part) if part.free_symbols else Number(part) for part in parts), "()"
+    )
 
 
 # ------------------------------------------------------------------------------------- quantities
@@ -260,9 +286,15 @@ def _equal_quantity(answer: Value, gold: Quantity) -> str | None:
         case Number():
             if isinstance(gold.size, Number):
                 if _is_percent(gold.unit):
-                    return "percent as a number" if _same_number(answer, Number(gold.size.value / 100)) else None
+                    return (
+                        "percent as a number" if _same_number(answer, Number(gold.size.value / 100)) else None
+                    )
                 if _is_angle(gold.unit) and answer.value.has(sympy.pi):
-                    return "angle in radians" if _same_number(answer, Number(gold.size.value * sympy.pi / 180)) else None
+                    return (
+                        "angle in radians"
+                        if _same_number(answer, Number(gold.size.value * sympy.pi / 180))
+                        else None
+                    )
             return "number without its unit" if _equal(answer, gold.size) else None
         case Expression():
             return "expression without its unit" if _equal(answer, gold.size) else None
@@ -325,7 +357,9 @@ def _is_name(value: Value) -> bool:
         case Expression():
             return not value.pending and _is_plain_name(value.value)
         case Text():
-            return value.kind in ("words", "name") or (value.kind == "page" and not re.search(r"\d", value.text))
+            return value.kind in ("words", "name") or (
+                value.kind == "page" and not re.search(r"\d", value.text)
+            )
         case Several(kind="tuple" | "list"):
             return all(map(_is_name, value.items))
         case Option():
@@ -342,7 +376,9 @@ def _is_plain_name(value: Any) -> bool:
     if isinstance(value, sympy.Abs):
         return _is_plain_name(value.args[0])
     factors = value.as_powers_dict() if value.is_Mul or value.is_Pow else {}
-    return bool(factors) and all(base.is_Symbol and base.name[0].isupper() and base.name.isalpha() for base in factors)
+    return bool(factors) and all(
+        base.is_Symbol and base.name[0].isupper() and base.name.isalpha() for base in factors
+    )
 
 
 def _equal_chain(chain: Relation, gold: Value) -> str | None:
@@ -358,12 +394,20 @@ def _equal_chain(chain: Relation, gold: Value) -> str | None:
         return None
     sides = []
     for place, side in enumerate(chain.sides):
-        is_rounding = place and chain.signs[place - 1] == "~" and isinstance(side, Number) and side.places is not None
+        is_rounding = (
+            place and chain.signs[place - 1] == "~" and isinstance(side, Number) and side.places is not None
+        )
         if is_rounding and sides:
             continue
         if _is_name(side) and place < len(chain.sides) - 1:
             continue
-        if isinstance(gold, Number | Quantity) and isinstance(side, Expression) and side.value.free_symbols and not side.quantity and place < len(chain.sides) - 1:
+        if (
+            isinstance(gold, Number | Quantity)
+            and isinstance(side, Expression)
+            and side.value.free_symbols
+            and not side.quantity
+            and place < len(chain.sides) - 1
+        ):
             continue
         sides.append(side)
     return "value of a chain" if sides and all(_equal(side, gold) for side in sides) else None
@@ -404,7 +448,10 @@ def _same_equation(answer: Relation, gold: Relation) -> str | None:
         return None
     one, other = _left_less_right(answer), _left_less_right(gold)
     if one is None or other is None:
-        pairs = (zip(answer.sides, gold.sides, strict=True), zip(reversed(answer.sides), gold.sides, strict=True))
+        pairs = (
+            zip(answer.sides, gold.sides, strict=True),
+            zip(reversed(answer.sides), gold.sides, strict=True),
+        )
         return "sides" if any(all(_equal(a, b) for a, b in pair) for pair in pairs) else None
     return "equation" if _ratio(one, other) is not None else None
 
@@ -496,8 +543,16 @@ def _solved(relation: Relation) -> list[Interval | Several] | None:
         if _is_name(sides[1]) and not _mentions(sides[0], sides[1]):
             return [Interval(sides[0], infinite, "[)" if closed[signs[0]] else "()")]
         return None
-    if len(sides) == 3 and _is_name(sides[1]) and not (_mentions(sides[0], sides[1]) or _mentions(sides[2], sides[1])):
-        return [Interval(sides[0], sides[2], ("[" if closed[signs[0]] else "(") + ("]" if closed[signs[1]] else ")"))]
+    if (
+        len(sides) == 3
+        and _is_name(sides[1])
+        and not (_mentions(sides[0], sides[1]) or _mentions(sides[2], sides[1]))
+    ):
+        return [
+            Interval(
+                sides[0], sides[2], ("[" if closed[signs[0]] else "(") + ("]" if closed[signs[1]] else ")")
+            )
+        ]
     return None
 
 
@@ -579,7 +634,11 @@ def _equal_set(answer: Value, gold: Value) -> str | None:
 def _equal_several(answer: Value, gold: Several) -> str | None:
     if gold.kind in ("tuple", "compound", "condition", "family"):
         return _equal_ordered(answer, gold)
-    if (golds := _as_parts(gold)) is not None and gold.kind != "set" and (ours := _as_parts(answer)) is not None:
+    if (
+        (golds := _as_parts(gold)) is not None
+        and gold.kind != "set"
+        and (ours := _as_parts(answer)) is not None
+    ):
         return "set of numbers" if _paired(_one_set(ours), _one_set(golds), _same_part) else None
     if isinstance(answer, Union):
         return _same_parts(answer.parts, gold)
@@ -627,7 +686,11 @@ def _equal_ordered(answer: Value, gold: Several) -> str | None:
     if isinstance(answer, Several) and answer.kind == "list" and gold.kind == "tuple":
         if (parts := _as_parts(answer)) is not None and _as_parts(gold) is not None:
             return _same_parts(parts, gold)
-    if isinstance(answer, Quantity) and gold.kind == "compound" and all(isinstance(item, Quantity) for item in gold.items):
+    if (
+        isinstance(answer, Quantity)
+        and gold.kind == "compound"
+        and all(isinstance(item, Quantity) for item in gold.items)
+    ):
         total = _total(gold.items)  # type: ignore[arg-type]
         return "compound" if total is not None and _equal(answer, total) else None
     if gold.kind == "compound" and isinstance(answer, Number | Quantity) and isinstance(gold.items[-1], Text):
@@ -667,7 +730,9 @@ def _equal_matrix(answer: Value, gold: Matrix) -> str | None:
 
 def _equal_ratio(answer: Value, gold: Ratio) -> str | None:
     if isinstance(answer, Clock) and not answer.half:
-        answer = Ratio((Number(sympy.Integer(answer.minutes // 60)), Number(sympy.Integer(answer.minutes % 60))))
+        answer = Ratio(
+            (Number(sympy.Integer(answer.minutes // 60)), Number(sympy.Integer(answer.minutes % 60)))
+        )
     if isinstance(answer, Number) and len(gold.terms) == 2:
         first, second = gold.terms
         if isinstance(first, Number) and isinstance(second, Number) and second.value != 0:
@@ -677,7 +742,9 @@ def _equal_ratio(answer: Value, gold: Ratio) -> str | None:
     if not all(isinstance(term, Number | Expression) for term in (*answer.terms, *gold.terms)):
         return "ratio" if all(map(_equal, answer.terms, gold.terms)) else None
     ours, golds = ([term.value for term in ratio.terms] for ratio in (answer, gold))  # type: ignore[union-attr]
-    is_same = all(_same_expression(one * golds[0], ours[0] * other) for one, other in zip(ours, golds, strict=True))
+    is_same = all(
+        _same_expression(one * golds[0], ours[0] * other) for one, other in zip(ours, golds, strict=True)
+    )
     return "ratio" if is_same and not _is_nought(ours) else None
 
 

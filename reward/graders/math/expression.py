@@ -48,7 +48,12 @@ def parse(nodes: Sequence[Node]) -> tuple[Any, frozenset[str]]:
     value = parser.sum()
     if parser.node is not None:
         raise Unreadable(f"`{show([parser.node])}` stands where no part of an expression can stand")
-    if parser.has_variables and not parser.pending and isinstance(value, sympy.Expr) and not value.free_symbols:
+    if (
+        parser.has_variables
+        and not parser.pending
+        and isinstance(value, sympy.Expr)
+        and not value.free_symbols
+    ):
         parser.pending.add("simplify")  # x^0 is not yet 1
     return value, frozenset(parser.pending)
 
@@ -124,7 +129,11 @@ class _Parser:
         return value
 
     def _times(self, one: Any, other: Any) -> Any:
-        if isinstance(one, sympy.MatrixBase) and isinstance(other, sympy.MatrixBase) and not (one.is_Identity or other.is_Identity):
+        if (
+            isinstance(one, sympy.MatrixBase)
+            and isinstance(other, sympy.MatrixBase)
+            and not (one.is_Identity or other.is_Identity)
+        ):
             self.pending.add("matrix product")
         return one * other
 
@@ -143,13 +152,23 @@ class _Parser:
         if node.kind == "number":  # 2^n3^n, 7!3!
             before = self._nodes[self._at - 1]
             following = self._ahead()
-            is_power = before.kind == "close" and following is not None and following.kind == "sup"  # (n-2)2^n
-            if before.kind != "sup" and before not in (Node("mark", "!"), Node("letter", "i")) and not is_power:
+            is_power = (
+                before.kind == "close" and following is not None and following.kind == "sup"
+            )  # (n-2)2^n
+            if (
+                before.kind != "sup"
+                and before not in (Node("mark", "!"), Node("letter", "i"))
+                and not is_power
+            ):
                 raise Unreadable(f"a number follows a value without a sign: `{node.text}`")
             return True
-        return node.kind in ("letter", "function", "frac", "binom", "sqrt", "accent", "matrix", "group") or (
-            node.kind == "open" and node.text in _BRACKETS
-        ) or self._is("|") and self._at + 1 < len(self._nodes) and self._closing("|") is not None
+        return (
+            node.kind in ("letter", "function", "frac", "binom", "sqrt", "accent", "matrix", "group")
+            or (node.kind == "open" and node.text in _BRACKETS)
+            or self._is("|")
+            and self._at + 1 < len(self._nodes)
+            and self._closing("|") is not None
+        )
 
     # --------------------------------------------------------------------------------- factors
     def _factor(self) -> Any:
@@ -203,7 +222,12 @@ class _Parser:
             self._at += 1
             return _repeating(digits, show(following.parts[0]))
         value = sympy.Rational(digits)
-        if following is not None and following.kind == "frac" and digits.isdigit() and all(map(_is_digits, following.parts)):
+        if (
+            following is not None
+            and following.kind == "frac"
+            and digits.isdigit()
+            and all(map(_is_digits, following.parts))
+        ):
             self._at += 1  # 7 3/4
             return value + self._fraction(following)
         return value
@@ -212,7 +236,12 @@ class _Parser:
         above, below = node.parts
         if not (above and below):
             raise Unreadable("a part of a fraction is missing")
-        if above[0] in _DIFFERENTIALS and below[0] in _DIFFERENTIALS and below[1:] and below[1].kind == "letter":
+        if (
+            above[0] in _DIFFERENTIALS
+            and below[0] in _DIFFERENTIALS
+            and below[1:]
+            and below[1].kind == "letter"
+        ):
             name = f"\\frac{{{show(above)}}}{{{show(below)}}}"
             if len(above) > 1 + (above[1:] != () and above[1].kind == "sup"):  # dy/dx is a name
                 return symbol(name)
@@ -227,7 +256,9 @@ class _Parser:
         if node.text in _CALLED and start == 0 and self.node is not None and self.node.text == "(":
             end = self._closing(")")
             inner = self._nodes[self._at + 1 : end] if end is not None else []
-            if inner and all(item.kind in ("letter", "number", "comma") for item in inner):  # f(x), not g(h+R)
+            if inner and all(
+                item.kind in ("letter", "number", "comma") for item in inner
+            ):  # f(x), not g(h+R)
                 self._at = (end or 0) + 1
                 return self._powers(sympy.Function(node.text)(symbol(show(inner))))
         if node.text in _CONSTANTS and (self.node is None or self.node.kind != "sub"):
@@ -267,7 +298,12 @@ class _Parser:
         """Returns the place of the bracket that closes the one at this place."""
         if close == "|":
             return next(
-                (place for place in range(self._at + 1, len(self._nodes)) if self._nodes[place] == Node("sign", "|")), None
+                (
+                    place
+                    for place in range(self._at + 1, len(self._nodes))
+                    if self._nodes[place] == Node("sign", "|")
+                ),
+                None,
             )
         depth = 0
         for place in range(self._at, len(self._nodes)):
@@ -357,7 +393,9 @@ class _Parser:
         self.pending.add(name[1:])
         if name == "\\int":
             inner = self._product_nodes()
-            place = next((i for i in range(len(inner) - 1, 0, -1) if inner[i - 1] == Node("letter", "d")), None)
+            place = next(
+                (i for i in range(len(inner) - 1, 0, -1) if inner[i - 1] == Node("letter", "d")), None
+            )
             if place is None or inner[place].kind != "letter":
                 raise Unreadable("an integral without its differential")
             variable, body = symbol(inner[place].text), [*inner[: place - 1], *inner[place + 1 :]]
@@ -406,7 +444,9 @@ def _is_digits(nodes: Nodes) -> bool:
 
 
 def _repeats(node: Node) -> bool:
-    return node.kind == "accent" and node.text in ("\\overline", "\\bar", "\\dot") and _is_digits(node.parts[0])
+    return (
+        node.kind == "accent" and node.text in ("\\overline", "\\bar", "\\dot") and _is_digits(node.parts[0])
+    )
 
 
 def _repeating(start: str, again: str) -> Any:

@@ -86,13 +86,20 @@ def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[st
         rule = {"rule": "same text", "decided_by": "reading"} if is_same else {"reason": str(error)}
         return "correct" if is_same else "unreadable", rule
     found = compare(reading, gold_reading, evaluated)
-    details = {"answer_type": type_of(reading), "gold_type": type_of(gold_reading), "rule": found.rule, "decided_by": "reading"}
+    details = {
+        "answer_type": type_of(reading),
+        "gold_type": type_of(gold_reading),
+        "rule": found.rule,
+        "decided_by": "reading",
+    }
     if found.equal is not None:
         return "correct" if found.equal else "wrong", details
     peer = peers.second_opinion(reading.shown, gold_reading.shown)
     if peer is not None:
         return "correct", details | {"decided_by": peer}
-    return ("unreadable" if reading.reason else "wrong"), details | ({"reason": reading.reason} if reading.reason else {})
+    return ("unreadable" if reading.reason else "wrong"), details | (
+        {"reason": reading.reason} if reading.reason else {}
+    )
 
 
 def type_of(reading: Reading) -> str:

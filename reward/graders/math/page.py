@@ -62,8 +62,18 @@ _JOINED = re.compile(
     f"({'|'.join(sorted({*commands.LETTERS, 'quad', 'qquad'}, key=len, reverse=True))})([A-Za-z]{{1,2}}|x.*)"
 )
 """A command that lacks the space behind it."""
-_KNOWN = (*_COMMAND_KINDS.values(), commands.SYNONYMS, commands.STAND_FOR, commands.TEXTS, commands.WRAPPERS, commands.ACCENTS,
-          commands.APPEARANCE, commands.ALPHABETS, commands.CURRENCIES, commands.SPACES)
+_KNOWN = (
+    *_COMMAND_KINDS.values(),
+    commands.SYNONYMS,
+    commands.STAND_FOR,
+    commands.TEXTS,
+    commands.WRAPPERS,
+    commands.ACCENTS,
+    commands.APPEARANCE,
+    commands.ALPHABETS,
+    commands.CURRENCIES,
+    commands.SPACES,
+)
 _CHARACTERS = str.maketrans(commands.CHARACTERS)
 
 
@@ -113,7 +123,12 @@ def _trimmed(nodes: Sequence[Node]) -> Nodes:
         found.pop()
     if len(found) > 1 and found[-1] == Node("sign", "."):
         found.pop()
-    lead = (Node("relation", "\\approx"), Node("relation", "\\sim"), Node("relation", "\\simeq"), Node("sign", ":"))
+    lead = (
+        Node("relation", "\\approx"),
+        Node("relation", "\\sim"),
+        Node("relation", "\\simeq"),
+        Node("sign", ":"),
+    )
     while found and (found[0].kind in ("space", "wide") or found[0] in lead):
         del found[0]
     return tuple(found) if found == [*nodes] else _trimmed(found)
@@ -236,7 +251,9 @@ class _Parser:
             below = _trimmed(self._argument())
             is_segment = name == "overline" and re.fullmatch("[A-Z]{2}", "".join(node.text for node in below))
             is_unit = name in ("vec", "hat") and len(below) == 1 and below[0].text in _UNIT_VECTORS
-            found.extend(below if is_segment else [Node("accent", "\\hat" if is_unit else f"\\{name}", (below,))])
+            found.extend(
+                below if is_segment else [Node("accent", "\\hat" if is_unit else f"\\{name}", (below,))]
+            )
         elif name == "mod":
             found.append(Node("word", "mod"))
         elif name == "not":

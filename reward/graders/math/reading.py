@@ -119,7 +119,11 @@ def plain(nodes: Iterable[Node]) -> str | None:
                 return None
         if len(found) > _LONGEST_TEXT:
             return None
-    return None if "\\" in found.replace("\\rightarrow", "").replace("\\rightleftharpoons", "") else found.strip()
+    return (
+        None
+        if "\\" in found.replace("\\rightarrow", "").replace("\\rightleftharpoons", "")
+        else found.strip()
+    )
 
 
 _PLAIN = {
@@ -135,7 +139,9 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
     nodes = [
         Node("letter", node.text) if _is_upright_variable(node, before) else node
         for before, node in zip((None, *nodes), nodes, strict=False)
-        if not (node.kind == "word" and node.text in page.commands.ORDINALS and before and before.kind == "number")
+        if not (
+            node.kind == "word" and node.text in page.commands.ORDINALS and before and before.kind == "number"
+        )
     ]
     while place < len(nodes):
         if (unit := _greek_unit(nodes[place:], found)) is not None:
@@ -143,7 +149,12 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
             place += unit[1]
             continue
         end = place
-        while end < len(nodes) and nodes[end].kind == "letter" and nodes[end].text.isascii() and nodes[end].text.isalpha():
+        while (
+            end < len(nodes)
+            and nodes[end].kind == "letter"
+            and nodes[end].text.isascii()
+            and nodes[end].text.isalpha()
+        ):
             end += 1
         if end - place > 1 or (end > place and _is_unit_before_word(nodes, place, found)):
             found += _run(nodes[place:end], nodes[:place], nodes[end:])
@@ -157,15 +168,28 @@ def _tokens(nodes: Sequence[Node]) -> list[Node]:
 def _is_upright_variable(node: Node, before: Node | None) -> bool:
     """Whether a letter is set upright and no unit: the x of 5\\text{x}."""
     is_letter = node.kind == "word" and len(node.text) == 1 and node.text.isalpha()
-    return is_letter and before is not None and before.kind in ("number", "letter", "close") and units.parse(node.text) is None
+    return (
+        is_letter
+        and before is not None
+        and before.kind in ("number", "letter", "close")
+        and units.parse(node.text) is None
+    )
 
 
 def _is_unit_before_word(nodes: Sequence[Node], place: int, before: Sequence[Node]) -> bool:
     """Whether a letter between spaces is the unit in `16 m north`."""
     rest = nodes[place + 1 :]
-    if not before or before[-1].kind != "space" or not rest or rest[0].kind != "space" or not _behind_number(before):
+    if (
+        not before
+        or before[-1].kind != "space"
+        or not rest
+        or rest[0].kind != "space"
+        or not _behind_number(before)
+    ):
         return False
-    text = "".join(node.text if node.kind in ("letter", "word") and node.text.isalpha() else " " for node in rest[1:])
+    text = "".join(
+        node.text if node.kind in ("letter", "word") and node.text.isalpha() else " " for node in rest[1:]
+    )
     return _is_noun(text.split(" ")[0])
 
 
@@ -173,7 +197,9 @@ def _greek_unit(nodes: Sequence[Node], before: Sequence[Node]) -> tuple[str, int
     """Returns a unit with a Greek letter behind a number, \\mu C or k\\Omega, and how many nodes it takes."""
     for length in (1, 2, 3):
         group = nodes[:length]
-        if all(node.kind in ("letter", "word", "space") for node in group) and any(node.text in ("\\mu", "\\Omega") for node in group):
+        if all(node.kind in ("letter", "word", "space") for node in group) and any(
+            node.text in ("\\mu", "\\Omega") for node in group
+        ):
             text = (plain(group) or "").replace(" ", "")
             is_ended = len(nodes) == len(group) or nodes[length].kind not in ("letter", "word")
             if is_ended and _behind_number(before) and units.parse(text) is not None:
@@ -201,21 +227,38 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
     last = before[-1] if before else None
     if text in page.commands.ORDINALS and last is not None and last.kind == "number":
         return []
-    is_apart = (not before or before[-1].kind != "letter") and (not after or after[0].kind not in ("sup", "sub", "mark"))
-    if text.lower() in _JOINING and is_apart and (not before or before[-1].kind in ("space", "wide", "close", "comma")):
+    is_apart = (not before or before[-1].kind != "letter") and (
+        not after or after[0].kind not in ("sup", "sub", "mark")
+    )
+    if (
+        text.lower() in _JOINING
+        and is_apart
+        and (not before or before[-1].kind in ("space", "wide", "close", "comma"))
+    ):
         return [Node("word", text)]
     return [Node("word", text)] if is_apart and _is_word(text) else [*run]
 
 
 def _is_noun(text: str) -> bool:
-    return text in _SHORT_NOUNS or len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text) and text not in _FUNCTIONS
+    return (
+        text in _SHORT_NOUNS
+        or len(text) > 3
+        and text.islower()
+        and not _VOWELS.isdisjoint(text)
+        and text not in _FUNCTIONS
+    )
 
 
 def _behind_number(nodes: Sequence[Node]) -> bool:
     """Whether nodes end in a number, or in a unit behind one."""
     for place in range(len(nodes) - 1, -1, -1):
         node = nodes[place]
-        if node.kind == "sign" and node.text in ("\\cdot", "/") and place and nodes[place - 1].kind in ("word", "sup", "space"):
+        if (
+            node.kind == "sign"
+            and node.text in ("\\cdot", "/")
+            and place
+            and nodes[place - 1].kind in ("word", "sup", "space")
+        ):
             continue  # N \cdot m
         if node.kind not in ("space", "wide", "word", "sup", "mark"):
             return node.kind in ("number", "frac", "close", "sqrt") or node.text == "\\pi"
@@ -338,7 +381,11 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
     """Returns what is compared by its spelling; None for mathematics."""
     if (numeral := _numeral(nodes)) is not None:
         return numeral
-    if nodes[0].text in ("\\angle", "\\triangle") and (points := plain(nodes[1:])) and re.fullmatch(r" ?[A-Z]{1,3}'?", points):
+    if (
+        nodes[0].text in ("\\angle", "\\triangle")
+        and (points := plain(nodes[1:]))
+        and re.fullmatch(r" ?[A-Z]{1,3}'?", points)
+    ):
         return Text("name", f"{nodes[0].text} {points.strip()}")
     text = plain(nodes)
     if text is None:
@@ -353,10 +400,18 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
         digits = re.fullmatch(r"(\d+):(\d\d)", text)  # 15:21 may be a ratio
         return Clock(int(digits[1]) * 60 + int(digits[2])) if digits else Clock(*clock)
     letters = text.replace(" ", "")
-    if re.fullmatch(r"[A-Z]{2,}", letters) and words.phrase(text) in (text, text.lower(), None) and all(node.kind in ("letter", "word", "space") for node in nodes):
+    if (
+        re.fullmatch(r"[A-Z]{2,}", letters)
+        and words.phrase(text) in (text, text.lower(), None)
+        and all(node.kind in ("letter", "word", "space") for node in nodes)
+    ):
         return Text("name", text if " " in text else letters)
     is_upright = any(node.kind == "word" for node in nodes)
-    if is_upright or text in ("no", "No", "NO") or (len(letters) > 2 and not _VOWELS.isdisjoint(letters) and _is_phrase(text)):
+    if (
+        is_upright
+        or text in ("no", "No", "NO")
+        or (len(letters) > 2 and not _VOWELS.isdisjoint(letters) and _is_phrase(text))
+    ):
         phrase = words.phrase(text)
         if phrase is not None and (phrase in _PHRASES or not set(phrase.split()) & {"and", "or"}):
             if is_upright and len(letters) == 1:
@@ -383,7 +438,9 @@ def _is_phrase(text: str) -> bool:
     )
 
 
-_COMMON = frozenset("yes no not the odd even one two six ten men day sum all any none true red blue cat dog max min".split())  # noqa: SIM905
+_COMMON = frozenset(
+    "yes no not the odd even one two six ten men day sum all any none true red blue cat dog max min".split()
+)  # noqa: SIM905
 
 
 def _numeral(nodes: Sequence[Node]) -> Text | None:
@@ -416,7 +473,11 @@ def _labelled(nodes: Sequence[Node], depth: int) -> Value | None:
             continue
         rest = _stripped(nodes[end:])
         letter = match[1] or match[2]
-        is_apart = len(rest) < len(nodes) - end or nodes[end].kind in ("word", "number") or "word" in {n.kind for n in nodes[:end]}
+        is_apart = (
+            len(rest) < len(nodes) - end
+            or nodes[end].kind in ("word", "number")
+            or "word" in {n.kind for n in nodes[:end]}
+        )
         if not rest or not is_apart or rest[0].kind in ("sign", "sup", "relation", "comma"):
             return None
         if rest[0].kind == "word" and rest[0].text.lower() in _JOINING:
@@ -445,7 +506,9 @@ def _statement(nodes: Sequence[Node], depth: int) -> Value:
         body = _stripped(condition[0])
         body = body[:-1] if body[-1].kind == "comma" else body
         return Several("condition", (_value(body, depth + 1), _value(condition[1], depth + 1)))
-    if (parts := _split_at(_with_commas(nodes), _is_word_of("and"), _is_sign("\\land"), _is_comma)) is not None:
+    if (
+        parts := _split_at(_with_commas(nodes), _is_word_of("and"), _is_sign("\\land"), _is_comma)
+    ) is not None:
         parts = [part for part in parts if _stripped(part)]  # `1, and 2`
         if len(parts) > _MOST_ITEMS:
             raise Unreadable("it lists too much")
@@ -458,7 +521,11 @@ def _without_remark(nodes: list[Node]) -> list[Node]:
     """Reads `0.5 (or 1/2)` as `0.5 or 1/2`."""
     if len(nodes) > 3 and nodes[-1].text == ")" and nodes[-1].kind == "close":
         for place in range(1, len(nodes) - 2):
-            if nodes[place].kind == "open" and nodes[place + 1].text == "or" and _closing(nodes[place:]) == len(nodes) - place - 1:
+            if (
+                nodes[place].kind == "open"
+                and nodes[place + 1].text == "or"
+                and _closing(nodes[place:]) == len(nodes) - place - 1
+            ):
                 return [*nodes[:place], *nodes[place + 1 : -1]]
     return nodes
 
@@ -487,7 +554,11 @@ def _with_commas(nodes: Sequence[Node]) -> list[Node]:
     found = parts[0]
     for part in parts[1:]:
         states = all(any(node.kind == "relation" for node in side) for side in (found, part))
-        found = [*found, Node("comma", ",") if states and _last(found).kind != "comma" else Node("space", " "), *part]
+        found = [
+            *found,
+            Node("comma", ",") if states and _last(found).kind != "comma" else Node("space", " "),
+            *part,
+        ]
     return found
 
 
@@ -499,7 +570,11 @@ def _together(kind: str, items: tuple[Value, ...]) -> Value:
     """Returns several values as one: `n\\pi, n \\in \\mathbb{Z}` is a family, whose letter does not matter."""
     if len(items) == 2 and isinstance(items[1], Relation) and items[1].signs == ("in",):
         variable, domain = items[1].sides
-        if isinstance(domain, Expression) and str(domain.value) in _INTEGERS and isinstance(variable, Expression):
+        if (
+            isinstance(domain, Expression)
+            and str(domain.value) in _INTEGERS
+            and isinstance(variable, Expression)
+        ):
             return Several("family", (_renamed(items[0], variable.value), domain))
     return Several(kind, items)
 
@@ -521,7 +596,9 @@ def _relation(nodes: Sequence[Node], depth: int) -> Value:
     modulus = None
     if nodes and nodes[-1].kind == "mod":
         modulus, nodes = _value(nodes[-1].parts[0], depth + 1), _stripped(nodes[:-1])
-    elif (place := next((i for i, node in enumerate(nodes) if node.text == "mod" and node.kind == "word"), None)) is not None:
+    elif (
+        place := next((i for i, node in enumerate(nodes) if node.text == "mod" and node.kind == "word"), None)
+    ) is not None:
         modulus = _value([node for node in nodes[place + 1 :] if node.text != ")"], depth + 1)
         nodes = _stripped(nodes[:place])
         if nodes and nodes[-1] == Node("open", "("):
@@ -549,14 +626,26 @@ def _relation(nodes: Sequence[Node], depth: int) -> Value:
 def _side(nodes: Sequence[Node], depth: int) -> Value:
     nodes = _stripped(nodes)
     start = next((place for place, node in enumerate(nodes) if node.kind == "open"), 0)
-    if 0 < start and all(node.kind in ("letter", "sub", "mark") for node in nodes[:start]) and nodes[0].kind == "letter":
+    if (
+        0 < start
+        and all(node.kind in ("letter", "sub", "mark") for node in nodes[:start])
+        and nodes[0].kind == "letter"
+    ):
         inner = [node for node in nodes[start + 1 : -1] if node.kind != "space"]
-        if nodes[-1].text == ")" and inner and all(node.kind in ("letter", "number", "comma") for node in inner):
+        if (
+            nodes[-1].text == ")"
+            and inner
+            and all(node.kind in ("letter", "number", "comma") for node in inner)
+        ):
             return Expression(expression.symbol(show(nodes)))  # x(t), P_1(2)
     text = plain(nodes)
     if nodes and nodes[0].text in ("\\angle", "\\triangle") and (name := _spelled(nodes)) is not None:
         return name
-    if text and any(node.kind == "word" for node in nodes) and all(node.kind in ("word", "space", "letter") for node in nodes):
+    if (
+        text
+        and any(node.kind == "word" for node in nodes)
+        and all(node.kind in ("word", "space", "letter") for node in nodes)
+    ):
         return Text("words", words.phrase(text) or text)  # Area = 12, pH = 7
     return _term(nodes, depth)
 
@@ -608,11 +697,14 @@ def _set(inner: list[Node], depth: int) -> Value:
     if not inner:
         return EMPTY
     bar = next(
-        (place for place, node in enumerate(inner) if node.text in ("\\mid", "|", ":") and 0 < place < 8), None
+        (place for place, node in enumerate(inner) if node.text in ("\\mid", "|", ":") and 0 < place < 8),
+        None,
     )
     members = inner[:bar] if bar is not None else []
-    if bar is not None and members[0].kind == "letter" and (
-        len(_stripped(members)) == 1 or any(node.text == "\\in" for node in members)
+    if (
+        bar is not None
+        and members[0].kind == "letter"
+        and (len(_stripped(members)) == 1 or any(node.text == "\\in" for node in members))
     ):
         if len(_stripped(members)) > 1 and _stripped(members)[-1].text not in ("\\mathbb{R}",):
             raise Unreadable("a set over other than the real numbers")
@@ -640,7 +732,9 @@ def without_points(points: list[Value]) -> Union:
     """Returns the real numbers but for some of them. Raises Unreadable unless these are real numbers."""
     if not all(isinstance(point, Number) and point.value.is_real for point in points):
         raise Unreadable("a set without what is no number")
-    ends = sorted((point.value for point in points if isinstance(point, Number)), key=lambda value: value.evalf(30))
+    ends = sorted(
+        (point.value for point in points if isinstance(point, Number)), key=lambda value: value.evalf(30)
+    )
     edges = [-sympy.oo, *ends, sympy.oo]
     return Union(
         tuple(Interval(Number(low), Number(high), "()") for low, high in zip(edges, edges[1:], strict=False))
@@ -666,7 +760,10 @@ def _plus_or_minus(nodes: list[Node], depth: int) -> Value | None:
     if not any(node.text in ("\\pm", "\\mp") and node.kind == "sign" for node in nodes):
         return None
     signs = ({"\\pm": "+", "\\mp": "-"}, {"\\pm": "-", "\\mp": "+"})
-    both = ([Node("sign", table.get(node.text, node.text)) if node.kind == "sign" else node for node in nodes] for table in signs)
+    both = (
+        [Node("sign", table.get(node.text, node.text)) if node.kind == "sign" else node for node in nodes]
+        for table in signs
+    )
     return Several("list", tuple(_term(one, depth + 1) for one in both))
 
 
@@ -678,7 +775,9 @@ def _matrix(nodes: list[Node], depth: int) -> Value | None:
     if len(alone) != 1 or alone[0].text in ("vmatrix", "Vmatrix"):
         return None
     is_cases = alone[0].text == "cases"
-    cells = [[_condition(cell.parts[0]) if is_cases else cell.parts[0] for cell in row] for row in alone[0].parts]
+    cells = [
+        [_condition(cell.parts[0]) if is_cases else cell.parts[0] for cell in row] for row in alone[0].parts
+    ]
     rows = tuple(tuple(_value(cell, depth + 1) for cell in row if cell) for row in cells)
     return Matrix(rows, "cases" if is_cases else "matrix")
 
@@ -692,16 +791,28 @@ def _condition(cell: Sequence[Node]) -> list[Node]:
 
 
 # ------------------------------------------------------------------------------------- quantities
-_UNIT_KINDS = frozenset(("word", "letter", "sup", "sign", "space", "wide", "mark", "open", "close", "frac", "number"))
+_UNIT_KINDS = frozenset(
+    ("word", "letter", "sup", "sign", "space", "wide", "mark", "open", "close", "frac", "number")
+)
 
 
 def _quantity(nodes: list[Node], depth: int) -> Value | None:
     """Returns a value with the unit, currency, percent or degree sign, number word or counted noun behind it."""
-    if nodes[0].kind == "word" and nodes[0].text in _CURRENCIES or nodes[0] in (Node("sign", "-"),) and nodes[1:] and nodes[1].text in _CURRENCIES:
+    if (
+        nodes[0].kind == "word"
+        and nodes[0].text in _CURRENCIES
+        or nodes[0] in (Node("sign", "-"),)
+        and nodes[1:]
+        and nodes[1].text in _CURRENCIES
+    ):
         at = 0 if nodes[0].kind == "word" else 1
         rest = _term([*nodes[:at], *nodes[at + 1 :]], depth + 1)
         unit = units.parse(nodes[at].text)
-        if unit is None or not isinstance(rest, Number | Quantity) or (isinstance(rest, Quantity) and rest.unit.dimension != unit.dimension):
+        if (
+            unit is None
+            or not isinstance(rest, Number | Quantity)
+            or (isinstance(rest, Quantity) and rest.unit.dimension != unit.dimension)
+        ):
             raise Unreadable("a currency sign stands before what is no amount")
         return Quantity(rest.size if isinstance(rest, Quantity) else rest, unit)
     if (angle := _degrees_and_minutes(nodes)) is not None:
@@ -720,7 +831,11 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
         unit = _unit(nodes[start:end])
         if unit is None:
             continue
-        size = _mathematics([node for node in nodes[:start] if node.text != "\\$"] if isinstance(unit, units.Unit) else nodes[:start])
+        size = _mathematics(
+            [node for node in nodes[:start] if node.text != "\\$"]
+            if isinstance(unit, units.Unit)
+            else nodes[:start]
+        )
         rest = _stripped(nodes[end:])
         if isinstance(unit, units.Unit):
             first: Value = Quantity(size, unit)
@@ -735,7 +850,9 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
             raise Unreadable("something stands behind a number word")
         text = plain(rest)
         following = words.phrase(text) if text and not any(c.isdigit() for c in text) else None
-        if following is not None and (text in _SHORT_NOUNS or words.noun(text or "") is not None):  # 10 m north
+        if following is not None and (
+            text in _SHORT_NOUNS or words.noun(text or "") is not None
+        ):  # 10 m north
             return Several("compound", (first, Text("words", following)))
         if rest[0].text.lower() == "by":
             return Several("tuple", (first, _term(rest[1:], depth + 1)), "by")
@@ -768,7 +885,9 @@ def _unit(nodes: Sequence[Node]) -> units.Unit | object | None:
     text = re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text.strip())
     if (unit := units.parse(text)) is not None:
         return unit
-    if (number := words.NUMBER_WORDS.get(text.lower().removesuffix("s"))) is not None and text.lower() not in ("one", "ones"):
+    if (
+        number := words.NUMBER_WORDS.get(text.lower().removesuffix("s"))
+    ) is not None and text.lower() not in ("one", "ones"):
         return number
     noun = words.noun(text.removesuffix(".").strip())
     return units.counted(noun) if noun is not None else None
@@ -792,7 +911,9 @@ def _degrees_and_minutes(nodes: Sequence[Node]) -> Quantity | None:
 
 def _bare_letters(nodes: Sequence[Node]) -> Value | None:
     """Reads a last letter that may be a unit: behind a space it is one (5 m), else it may be one (5m)."""
-    start = next((place for place, node in enumerate(nodes) if node.kind == "letter" and node.text.isalpha()), 0)
+    start = next(
+        (place for place, node in enumerate(nodes) if node.kind == "letter" and node.text.isalpha()), 0
+    )
     body = nodes[:start]
     if not body or not _behind_number(body) or _has_letters(body):
         return None
@@ -806,12 +927,17 @@ def _bare_letters(nodes: Sequence[Node]) -> Value | None:
     if len(nodes) > start + 1:
         return None
     found = _mathematics(nodes)
-    return Expression(found.value, found.pending, Quantity(size, unit)) if isinstance(found, Expression) else found
+    return (
+        Expression(found.value, found.pending, Quantity(size, unit))
+        if isinstance(found, Expression)
+        else found
+    )
 
 
 def _has_letters(nodes: Iterable[Node]) -> bool:
     return any(
-        (node.kind == "letter" and node.text not in ("\\pi", "e")) or any(map(_has_letters, node.parts)) for node in nodes
+        (node.kind == "letter" and node.text not in ("\\pi", "e")) or any(map(_has_letters, node.parts))
+        for node in nodes
     )
 
 

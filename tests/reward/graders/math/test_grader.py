@@ -39,10 +39,7 @@ def test_at_least_97_percent_of_the_peers_cases() -> None:
 def test_every_gold_equals_itself() -> None:
     for case in CASES:
         if case["kind"] == "peer" and "boxed" not in case["gold"]:
-            assert (
-                grade("math", f"\\boxed{{{case['gold']}}}", {"answer": case["gold"]}).score
-                == 1
-            )
+            assert grade("math", f"\\boxed{{{case['gold']}}}", {"answer": case["gold"]}).score == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +101,15 @@ def test_option_letters(gold: str, answer: str, right: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", [{}, {"answer": ""}, {"answer": 5}, {"answer": "x" * 6000}, {"answer": "5", "evaluated": 1}, {"answer": "5", "verifier": "ours"}]
+    "task",
+    [
+        {},
+        {"answer": ""},
+        {"answer": 5},
+        {"answer": "x" * 6000},
+        {"answer": "5", "evaluated": 1},
+        {"answer": "5", "verifier": "ours"},
+    ],
 )
 def test_a_task_without_a_usable_answer_is_invalid(task: dict[str, object]) -> None:
     with pytest.raises(InvalidTask):
@@ -154,7 +159,11 @@ def test_arithmetic_must_be_carried_out_on_demand(gold: str, answer: str, right:
 
 def test_details_say_types_rule_and_judge() -> None:
     found = grade("math", "\\boxed{x = 0.5}", {"answer": "\\frac12"})
-    assert {"answer_type": "relation", "gold_type": "number", "decided_by": "reading"}.items() <= found.details.items()
+    assert {
+        "answer_type": "relation",
+        "gold_type": "number",
+        "decided_by": "reading",
+    }.items() <= found.details.items()
     assert found.details["rule"] == "value of a chain"
     assert "5 12" in grade("math", "\\boxed{5 12}", {"answer": "5"}).details["extracted"]
 
