@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from reward.graders.math.page import Node, Nodes, Unreadable, show
+from reward.graders.math.page import Node, Nodes, Unreadable, is_comma, is_sign_of, show, split
 
 _SIMPLE = {
     "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec,
@@ -386,7 +386,7 @@ class _Parser:
         if end is None:
             raise Unreadable(f"`{name}` lacks its arguments")
         inner, self._at = self._nodes[self._at + 1 : end], end + 1
-        return [self._inner(part) for part in split(inner, lambda node: node.kind == "comma")]
+        return [self._inner(part) for part in split(inner, is_comma)]
 
     def _bound(self, name: str, low: Nodes | None, high: Nodes | None) -> Any:
         """Reads a sum, product, integral or limit, whose variable gets a name that does not depend on the letter."""
@@ -403,7 +403,7 @@ class _Parser:
             ends = (self._inner(low), self._inner(high)) if low and high else ()
         else:
             sign = "\\rightarrow" if name == "\\lim" else "="
-            sides = split(low or (), lambda node: node == Node("relation", sign))
+            sides = split(low or (), is_sign_of(sign))
             if len(sides) != 2 or (name != "\\lim" and not high):
                 raise Unreadable(f"`{name}` lacks its bounds")
             variable = self._inner(sides[0])
@@ -424,19 +424,6 @@ class _Parser:
             taken.append(self.node)
             self._at += 1
         return taken
-
-
-def split(nodes: Sequence[Node], is_sign: Any) -> list[list[Node]]:
-    """Returns the nodes between the signs that stand outside of brackets."""
-    parts: list[list[Node]] = [[]]
-    depth = 0
-    for node in nodes:
-        depth += (node.kind == "open") - (node.kind == "close")
-        if depth == 0 and is_sign(node):
-            parts.append([])
-        else:
-            parts[-1].append(node)
-    return parts
 
 
 def _is_digits(nodes: Nodes) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from reward.graders.math import commands
@@ -562,3 +562,51 @@ def _piece(node: Node) -> str:
             body = " \\\\ ".join(" & ".join(map(_piece, row)) for row in node.parts)
             return f"\\begin{{{node.text}}}{body}\\end{{{node.text}}}"
     return node.text
+
+
+# ------------------------------------------------------------------------------------- runs of nodes
+def stripped(nodes: Iterable[Node]) -> list[Node]:
+    """Returns nodes without the spaces at both ends."""
+    found = [*nodes]
+    while found and found[-1].kind in ("space", "wide"):
+        found.pop()
+    while found and found[0].kind in ("space", "wide"):
+        del found[0]
+    return found
+
+
+def closing(nodes: Sequence[Node]) -> int | None:
+    """Returns the place of the bracket that closes the first node; None if nothing does."""
+    depth = 0
+    for place, node in enumerate(nodes):
+        depth += (node.kind == "open") - (node.kind == "close")
+        if depth == 0:
+            return place
+    return None
+
+
+def split(nodes: Iterable[Node], *are_signs: Callable[[Node], bool]) -> list[list[Node]]:
+    """Returns the nodes between the signs that stand outside of brackets."""
+    parts: list[list[Node]] = [[]]
+    depth = 0
+    for node in nodes:
+        depth += (node.kind == "open") - (node.kind == "close")
+        if depth == 0 and any(is_sign(node) for is_sign in are_signs):
+            parts.append([])
+        else:
+            parts[-1].append(node)
+    return parts
+
+
+def is_comma(node: Node) -> bool:
+    return node.kind == "comma"
+
+
+def is_word_of(*names: str) -> Callable[[Node], bool]:
+    """Returns a test for any of these words."""
+    return lambda node: node.kind == "word" and node.text.lower() in names
+
+
+def is_sign_of(*names: str) -> Callable[[Node], bool]:
+    """Returns a test for any of these signs."""
+    return lambda node: node.kind in ("sign", "relation", "letter") and node.text in names
