@@ -21,7 +21,7 @@ _SIMPLE = {
     "\\cosh": sympy.cosh, "\\tanh": sympy.tanh, "\\coth": sympy.coth, "\\sech": sympy.sech, "\\csch": sympy.csch,
     "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh, "\\exp": sympy.exp,
     "\\ln": sympy.log, "\\lg": lambda value: sympy.log(value, 10), "\\log": sympy.log, "\\arg": sympy.arg,
-    "\\sgn": sympy.sign,
+    "\\sgn": sympy.sign, "cis": lambda value: sympy.exp(sympy.I * value),
 }  # fmt: skip
 _INVERSE = {
     "\\sin": sympy.asin, "\\cos": sympy.acos, "\\tan": sympy.atan, "\\cot": sympy.acot, "\\sec": sympy.asec,
@@ -42,9 +42,9 @@ _CALLED = ("f", "g", "h", "F", "G")
 _LONGEST = 400
 
 
-def parse(nodes: Sequence[Node]) -> tuple[Any, frozenset[str]]:
+def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[Any, frozenset[str]]:
     """Returns the sympy expression of the nodes, and the operations that are left to carry out. Raises Unreadable."""
-    parser = _Parser([node for node in nodes if node.kind not in ("space", "wide")])
+    parser = _Parser([node for node in nodes if node.kind not in ("space", "wide")], bound)
     value = parser.sum()
     if parser.node is not None:
         raise Unreadable(f"`{show([parser.node])}` stands where no part of an expression can stand")
@@ -68,12 +68,12 @@ def symbol(name: str) -> Any:
 class _Parser:
     """A recursive-descent parser over nodes without spaces."""
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[Node], bound: frozenset[str]) -> None:
         if not nodes:
             raise Unreadable("a part of an expression is missing")
         if len(nodes) > _LONGEST:
             raise Unreadable("it is too long")
-        self._nodes, self._at = nodes, 0
+        self._nodes, self._at, self._bound = nodes, 0, bound
         self.pending: set[str] = set()
         self.has_variables = False
 
@@ -89,7 +89,7 @@ class _Parser:
 
     def _inner(self, nodes: Sequence[Node]) -> Any:
         """Returns the value of an argument, an exponent or a bracket's content."""
-        value, pending = parse(nodes)
+        value, pending = parse(nodes, self._bound)
         self.pending |= pending
         return value
 
@@ -109,7 +109,7 @@ class _Parser:
 
     def _product(self) -> Any:
         value = self._factor()
-        is_divided = False  # by a slash, so that what follows without a sign belongs above or below: 1/2x
+        is_divided = is_below = False
         while self.node is not None:
             if self._is(*_TIMES):
                 self._at += 1
@@ -119,11 +119,13 @@ class _Parser:
                 divisor = self._signed_factor()
                 if divisor == 0:
                     raise Unreadable("it divides by zero")
+                is_below = bool(value.free_symbols or divisor.free_symbols)
                 value, is_divided = value / divisor, True
             elif self._begins_factor():
-                if is_divided:
-                    raise Unreadable("what follows a slash could stand above or below")
-                value = self._times(value, self._factor())
+                if is_divided and is_below:  # h/2\pi is h/(2\pi), but 1/2x is half of x
+                    value = value / self._factor()
+                else:
+                    value = self._times(value, self._factor())
             else:
                 break
         return value
@@ -202,6 +204,9 @@ class _Parser:
                 return self._function(node.text)
             case "open":
                 return self._bracket(node.text)
+            case "sign" if node.text == "." and self.node is not None and _repeats(self.node):
+                self._at -= 1
+                return self._powers(self._number(Node("number", "0")))
             case "sign" if node.text == "|":
                 self._at = start
                 return self._bracket("|")
@@ -216,11 +221,18 @@ class _Parser:
         digits = node.text
         following, beyond = self.node, self._ahead()
         if following == Node("sign", ".") and beyond is not None and _repeats(beyond):
-            self._at += 2
-            return _repeating(f"{digits}.", show(beyond.parts[0]))
-        if following is not None and "." in digits and _repeats(following):
             self._at += 1
-            return _repeating(digits, show(following.parts[0]))
+            following, digits = beyond, f"{digits}."
+        if following is not None and "." in digits and _repeats(following):
+            again = ""
+            while self.node is not None and _repeats(self.node):  # 0.\dot{1}\dot{2}
+                again += show(self.node.parts[0])
+                self._at += 1
+            return _repeating(digits, again)
+        if following == Node("sign", "\\ldots") and "." in digits:
+            self._at += 1
+            if len({*digits[-3:]}) == 1:  # 0.333...
+                return _repeating(digits[:-3], digits[-1])
         value = sympy.Rational(digits)
         if (
             following is not None
@@ -261,9 +273,32 @@ class _Parser:
             ):  # f(x), not g(h+R)
                 self._at = (end or 0) + 1
                 return self._powers(sympy.Function(node.text)(symbol(show(inner))))
-        if node.text in _CONSTANTS and (self.node is None or self.node.kind != "sub"):
+        if (
+            node.text in _CONSTANTS
+            and node.text not in self._bound
+            and (self.node is None or self.node.kind != "sub")
+        ):
             return self._powers(_CONSTANTS[node.text])
         return self._powers(self._indexed(node.text))
+
+    def _choose(self) -> Any | None:
+        """Returns the binomial coefficient of C(10,3) or C_{10}^3; None for a variable."""
+        first, second = self.node, self._ahead()
+        if first is not None and second is not None and (first.kind, second.kind) == ("sub", "sup"):
+            above, below = first.parts[0], second.parts[0]
+            is_constant = len(above) == 1 and above[0].text in ("1", "2", "0")
+            if is_constant or not all(
+                len(part) == 1 and part[0].kind in ("number", "letter") for part in (above, below)
+            ):
+                return None
+            self._at += 2
+            return sympy.binomial(self._inner(above), self._inner(below))
+        end = self._closing(")") if first == Node("open", "(") else None
+        parts = split(self._nodes[self._at + 1 : end], is_comma) if end is not None else []
+        if len(parts) != 2 or end is None:
+            return None
+        self._at = end + 1
+        return sympy.binomial(*map(self._inner, parts))
 
     def _indexed(self, name: str) -> Any:
         """Returns the variable of a name with its index and primes."""
@@ -283,6 +318,9 @@ class _Parser:
             self._at += 1
             if node.kind == "sup":
                 value = _power(value, self._inner(node.parts[0]))
+            elif node.text == "!" and self.node == Node("mark", "!"):
+                self._at += 1
+                value = sympy.factorial2(value)
             elif node.text == "!":
                 value = sympy.factorial(value)
             elif node.text == "^\\circ":
@@ -339,7 +377,7 @@ class _Parser:
                 power = self.node.parts[0]
             self._at += 1
         if name in _BOUND or name == "\\lim":
-            return self._bound(name, index, power)
+            return self._bounded(name, index, power)
         if name in _MANY or name == "\\det":
             self.pending.add(name[1:])
             if name == "\\det" or index is not None or power is not None:
@@ -388,7 +426,7 @@ class _Parser:
         inner, self._at = self._nodes[self._at + 1 : end], end + 1
         return [self._inner(part) for part in split(inner, is_comma)]
 
-    def _bound(self, name: str, low: Nodes | None, high: Nodes | None) -> Any:
+    def _bounded(self, name: str, low: Nodes | None, high: Nodes | None) -> Any:
         """Reads a sum, product, integral or limit, whose variable gets a name that does not depend on the letter."""
         self.pending.add(name[1:])
         if name == "\\int":
@@ -406,6 +444,7 @@ class _Parser:
             sides = split(low or (), is_sign_of(sign))
             if len(sides) != 2 or (name != "\\lim" and not high):
                 raise Unreadable(f"`{name}` lacks its bounds")
+            self._bound = self._bound | {show(sides[0])}
             variable = self._inner(sides[0])
             ends = (self._inner(sides[1]), *((self._inner(high or ()),) if name != "\\lim" else ()))
             value = self._product()
@@ -413,6 +452,14 @@ class _Parser:
             raise Unreadable(f"`{name}` runs over what is no variable")
         bound = sympy.Symbol(f"bound {len(value.free_symbols)}", real=True)
         value = value.subs(variable, bound)
+        index = f"_{{{variable.name}}}"
+        value = value.subs(
+            {
+                one: symbol(one.name.replace(index, "_{bound}"))
+                for one in value.free_symbols
+                if index in one.name
+            }
+        )
         return sympy.Function(name)(value, bound, *ends)
 
     def _product_nodes(self) -> list[Node]:

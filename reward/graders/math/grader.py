@@ -21,6 +21,7 @@ from reward.graders.math.page import Unreadable
 from reward.graders.math.reading import Reading, read
 from reward.graders.math.values import Text
 
+_BARE_LOG = re.compile(r"\\log(?![a-zA-Z_\s]*_)")
 _MAX_GOLD = 5_000
 _LONGEST_SHOWN = 500
 _TYPICAL = r"""
@@ -86,6 +87,8 @@ def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[st
         rule = {"rule": "same text", "decided_by": "reading"} if is_same else {"reason": str(error)}
         return "correct" if is_same else "unreadable", rule
     found = compare(reading, gold_reading, evaluated)
+    if found.equal is False and any(map(_BARE_LOG.search, (answer, gold))):  # which base it has is not said
+        found = compare(*(read(_BARE_LOG.sub(r"\\log_{10}", text)) for text in (answer, gold)), evaluated)
     details = {
         "answer_type": type_of(reading),
         "gold_type": type_of(gold_reading),

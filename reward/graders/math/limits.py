@@ -41,7 +41,7 @@ def is_cheap(expression: str) -> bool:
             return False
     if (
         "\\int" in text
-        or re.search(r"!\s*[)\]}]*\s*!", text)
+        or re.search(r"!\s*[)\]}]+\s*!|!!!", text)
         or text.count("factorial") > 1
         or re.search(r"\^[^!]*[)}]\s*!", text)
     ):

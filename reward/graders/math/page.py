@@ -208,7 +208,8 @@ class _Parser:
             if self._dollars % 2 and self._text[self._at : self._at + 1].isdigit():
                 found.append(Node("word", "$"))
         elif character == '"':
-            found.append(Node("space", " "))
+            is_inch = bool(found) and found[-1].kind == "number" and any(node.text == "'" for node in found)
+            found.append(Node("mark", "''") if is_inch else Node("space", " "))
         elif character in commands.CURRENCY_SIGNS:
             found.append(Node("word", character))
         elif kind := _KINDS.get(character):
@@ -254,7 +255,7 @@ class _Parser:
             found.extend(
                 below if is_segment else [Node("accent", "\\hat" if is_unit else f"\\{name}", (below,))]
             )
-        elif name == "mod":
+        elif name in ("mod", "bmod"):
             found.append(Node("word", "mod"))
         elif name == "not":
             found.append(Node("relation", self._negated()))

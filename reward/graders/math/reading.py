@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -31,6 +31,7 @@ from reward.graders.math.page import (
     split,
     stripped,
 )
+from reward.graders.math.sets import EMPTY, REALS, complement
 from reward.graders.math.tokens import JOINING, behind_number, is_noun, is_phrase, plain, tokens
 from reward.graders.math.values import (
     Clock,
@@ -48,10 +49,8 @@ from reward.graders.math.values import (
     Value,
 )
 
-REALS = Interval(Number(-sympy.oo), Number(sympy.oo), "()")
-EMPTY = Several("set", ())
 _SETS = {"\\mathbb{R}": REALS, "\\emptyset": EMPTY}
-_PHRASES = {"all real numbers": REALS, "no solution": EMPTY, "empty set": EMPTY}
+_PHRASES = {"all real numbers": REALS, "no solution": EMPTY, "empty set": EMPTY, "none": EMPTY}
 _RELATIONS = {
     "=": "=", "<": "<", ">": ">", "\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\equiv": "==",
     "\\in": "in", "\\notin": "not in", "\\sim": "~", "\\simeq": "~", "\\cong": "cong", "\\propto": "propto",
@@ -59,12 +58,14 @@ _RELATIONS = {
     "\\rightarrow": "->", "\\Rightarrow": "=>", "\\leftarrow": "<-", "\\Leftrightarrow": "<=>", "\\mapsto": "|->",
     "\\perp": "perp", "\\parallel": "parallel", "\\ll": "<<", "\\gg": ">>",
 }  # fmt: skip
+_CAPITALS = ("yes", "no", "true", "false", "none", "both", "neither")
 _CONDITIONS = ("if", "for", "when", "where")
 _SIGN_WORDS = {"minus": "-", "plus": "+", "times": "\\times"}
 _INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
 _CURRENCIES = ("$", *CURRENCY_SIGNS)
 _LABEL = re.compile(r"\(?(?:([A-H])|[a-h]|\d|i{1,3})\)|([A-H])[.:]")
 _MOST_ITEMS = 60
+_MOST_SIGNS = 3
 _MAX_DEPTH = 20
 _SYMPY_ERRORS = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
 
@@ -108,6 +109,12 @@ def _value(nodes: Iterable[Node], depth: int = 0) -> Value:
         raise Unreadable("a part is missing")
     if len(nodes) == 1 and nodes[0].kind == "word" and len(nodes[0].text) == 1 and nodes[0].text.isalpha():
         nodes = [Node("letter", nodes[0].text)]
+    for word in ("approximately", "approx", "about", "around", "roughly"):
+        for front in (nodes[:1], nodes[: len(word)]):
+            if "".join(node.text for node in front).lower() == word and len(nodes) > len(front):
+                return _value(nodes[len(front) + (nodes[len(front)].text == ".") :], depth + 1)
+    if len(nodes) > 1 and is_word_of("only")(nodes[-1]):
+        return _value(nodes[:-1], depth + 1)
     if (found := _labelled(nodes, depth) or _spelled(nodes)) is not None:
         return found
     return _statement(tokens(nodes), depth)
@@ -123,7 +130,7 @@ def _labelled(nodes: Sequence[Node], depth: int) -> Value | None:
         if match is None or closing(nodes[start:]) not in (0, end - start - 1):
             continue
         letter, rest = match[1] or match[2], stripped(nodes[end:])
-        is_apart = nodes[end].kind in ("space", "wide", "word", "number") or any(
+        is_apart = nodes[end].kind in ("space", "wide", "word", "number", "frac", "sqrt") or any(
             node.kind == "word" for node in nodes[:end]
         )
         if not rest or not is_apart or rest[0].kind in ("sign", "sup", "relation", "comma"):
@@ -170,8 +177,30 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
     letters = text.replace(" ", "")
     phrase = words.phrase(text)
     is_run = all(node.kind in ("letter", "word", "space") for node in nodes)
-    if is_run and re.fullmatch(r"[A-Z]{2,}", letters) and phrase in (text, text.lower(), None):
+    if (
+        is_run
+        and text.lower() not in _CAPITALS
+        and re.fullmatch(r"[A-Z]{2,}", letters)
+        and phrase in (text, text.lower(), None)
+    ):
         return Text("name", text)
+    if text.lower() in ("infinity", "infinite") or text in ("+infinity",):
+        return Number(sympy.oo)
+    if is_run and phrase is not None and text.isupper() and text.lower() in _CAPITALS:
+        return Text("words", phrase)
+    if phrase is not None and phrase not in (text, text.lower()) and text.isupper() and text.isalpha():
+        return Text("words", phrase)  # DNE
+    pieces = text.split()
+    for end in range(1, len(pieces)):  # five apples
+        if (size := words.number(" ".join(pieces[:end]))) is not None and words.noun(
+            " ".join(pieces[end:])
+        ) is not None:
+            unit = _unit([Node("word", " ".join(pieces[end:]))])
+            return (
+                Quantity(Number(sympy.Rational(size.numerator, size.denominator)), unit)
+                if unit is not None
+                else None
+            )
     if phrase is None or len(letters) < 2 or {"and", "or"} & {*phrase.split()} - {*_PHRASES}:
         return None
     is_upright = any(node.kind == "word" for node in nodes)
@@ -200,7 +229,7 @@ def _statement(nodes: Sequence[Node], depth: int) -> Value:
             raise Unreadable("it has two conditions")
         body = stripped(condition[0])
         body = body[:-1] if body and is_comma(body[-1]) else body
-        return Several("condition", (_value(body, depth + 1), _value(condition[1], depth + 1)))
+        return _family((_value(body, depth + 1), _membership(condition[1], depth)), "condition")
     parts = split(_with_commas(nodes), is_word_of("and"), is_sign_of("\\land"), is_comma)
     parts = [part for part in parts if len(parts) == 1 or stripped(part)]  # `1, and 2`
     if len(parts) > _MOST_ITEMS:
@@ -211,8 +240,11 @@ def _statement(nodes: Sequence[Node], depth: int) -> Value:
 
 
 def _without_remark(nodes: list[Node]) -> list[Node]:
-    """Reads `0.5 (or 1/2)` as `0.5 or 1/2`."""
+    """Reads `0.5 (or 1/2)` as `0.5 or 1/2`, and `k\\pi (k \\in \\mathbb{Z})` with a comma."""
     for place in range(1, len(nodes) - 2):
+        is_last = nodes[place].kind == "open" and closing(nodes[place:]) == len(nodes) - place - 1
+        if is_last and nodes[-2].text in _INTEGERS and any(map(is_sign_of("\\in"), nodes[place:])):
+            return [*nodes[:place], Node("comma", ","), *nodes[place + 1 : -1]]
         if nodes[place].kind == "open" and is_word_of("or")(nodes[place + 1]):
             if closing(nodes[place:]) == len(nodes) - place - 1:
                 return [*nodes[:place], *nodes[place + 1 : -1]]
@@ -233,8 +265,28 @@ def _with_commas(nodes: Sequence[Node]) -> list[Node]:
     return found
 
 
-def _family(items: tuple[Value, ...]) -> Several:
+def _membership(nodes: Sequence[Node], depth: int) -> Value:
+    """Reads a condition; `k is an integer` says that k is in Z."""
+    text = " ".join((plain(nodes) or "").split())
+    found = re.fullmatch(r"([A-Za-z]) is any? integer|(?:(?:all|any|every|some) )?integers? ([A-Za-z])", text)
+    whole = Expression(expression.symbol("\\mathbb{Z}"))
+    return (
+        Relation((Expression(expression.symbol(found[1] or found[2])), whole), ("in",))
+        if found
+        else _value(nodes, depth + 1)
+    )
+
+
+def _family(items: tuple[Value, ...], kind: str = "list") -> Several:
     """Returns a list, or the family `n\\pi, n \\in \\mathbb{Z}`, in which the letter does not matter."""
+    if (
+        isinstance(items[0], Relation)
+        and items[0].signs == ("!=",)
+        and all(isinstance(item, Number) for item in items[1:])
+    ):
+        items = tuple(
+            Relation((items[0].sides[0], side), ("!=",)) for side in (items[0].sides[1], *items[1:])
+        )  # x \\ne 1, 2
     if len(items) == 2 and isinstance(items[1], Relation) and items[1].signs == ("in",):
         variable, domain = items[1].sides
         if (
@@ -243,7 +295,7 @@ def _family(items: tuple[Value, ...]) -> Several:
             and isinstance(variable, Expression)
         ):
             return Several("family", (_renamed(items[0], variable.value), domain))
-    return Several("list", items)
+    return Several(kind, items)
 
 
 def _renamed(value: Value, variable: sympy.Symbol) -> Value:
@@ -305,12 +357,21 @@ def _side(nodes: Sequence[Node], depth: int) -> Value:
     is_call = (
         nodes[:1]
         and nodes[0].kind == "letter"
-        and all(node.kind in ("letter", "sub", "mark") for node in nodes[:start])
+        and all(node.kind in ("letter", "sub", "mark", "sup") for node in nodes[:start])
     )
-    if inner and is_call and all(node.kind in ("letter", "number", "comma", "space") for node in inner):
+    if (
+        inner
+        and is_call
+        and closing(nodes[start:]) == len(nodes) - start - 1
+        and all(node.kind in ("letter", "number", "comma", "space", "open", "close") for node in inner)
+    ):
         return Expression(expression.symbol(show(nodes)))
+    if nodes[:1] == [Node("letter", "m")] and len(nodes) > 1 and nodes[1].text == "\\angle":
+        nodes = nodes[1:]
     if nodes and nodes[0].text in ("\\angle", "\\triangle") and (name := _spelled(nodes)) is not None:
         return name
+    if nodes[:1] == [Node("letter", "\\Delta")] and nodes[-1:] == [Node("mark", "^\\circ")]:
+        return Expression(expression.symbol(show(nodes)))
     if (
         text
         and all(node.kind in ("word", "space", "letter") for node in nodes)
@@ -331,11 +392,11 @@ def _term(nodes: Sequence[Node], depth: int) -> Value:
     if len(nodes) == 1 and nodes[0].text in _SETS:
         return _SETS[nodes[0].text]
     for reader in (
+        _plus_or_minus,
         _matrix,
         _bracketed,
         _union,
         _ratio,
-        _plus_or_minus,
         _amount,
         _angle,
         _quantity,
@@ -351,6 +412,8 @@ def _matrix(nodes: list[Node], depth: int) -> Value | None:
     if not any(node.kind == "matrix" for node in nodes):
         return None
     alone = nodes[1:-1] if nodes[0].kind == "open" and nodes[-1].kind == "close" else nodes
+    if len(nodes) == 2 and nodes[0].text == "\\{":
+        alone = [Node("matrix", "cases", nodes[1].parts)]  # \\left\\{\\begin{array}...\\right.
     if len(alone) > 1 or alone[0].text in ("vmatrix", "Vmatrix"):
         value, pending = expression.parse(nodes)
         if pending or not isinstance(value, sympy.MatrixBase):
@@ -372,6 +435,8 @@ def _case(cell: Node) -> list[Node]:
 
 def _bracketed(nodes: list[Node], depth: int) -> Value | None:
     """Returns what brackets around the whole term hold: a tuple, a set, an interval, or a value."""
+    if nodes[0].kind == "open" and nodes[-1].kind == "sup" and show(nodes[-1].parts[0]) in ("T", "\\top"):
+        nodes = nodes[:-1]  # (1, 2, 3)^T
     if nodes[0].kind != "open" or closing(nodes) != len(nodes) - 1:
         return None
     brackets, inner = nodes[0].text + nodes[-1].text, stripped(nodes[1:-1])
@@ -415,18 +480,10 @@ def _union(nodes: list[Node], depth: int) -> Value | None:
     if len(sides := split(nodes, is_sign_of("\\setminus"))) != 2:
         return None
     whole, without = (_term(side, depth + 1) for side in sides)
-    if whole != REALS or not isinstance(without, Several) or without.kind != "set":
+    found = complement(without) if whole == REALS else None
+    if found is None:
         raise Unreadable("a difference of sets is left to carry out")
-    return without_points(without.items)
-
-
-def without_points(points: Sequence[Value]) -> Union:
-    """Returns the real numbers but for some of them. Raises Unreadable unless these are real numbers."""
-    ends = [point.value for point in points if isinstance(point, Number) and point.value.is_real]
-    if len(ends) < len(points):
-        raise Unreadable("a set without what is no number")
-    edges = [-sympy.oo, *sorted(ends, key=lambda value: value.evalf(30)), sympy.oo]
-    return Union(tuple(Interval(Number(low), Number(high), "()") for low, high in itertools.pairwise(edges)))
+    return found
 
 
 def _sets(value: Value) -> Sequence[Interval | Several]:
@@ -448,13 +505,36 @@ def _ratio(nodes: list[Node], depth: int) -> Value | None:
 
 
 def _plus_or_minus(nodes: list[Node], depth: int) -> Value | None:
-    if not any(map(is_sign_of("\\pm", "\\mp"), nodes)):
+    """Returns the values of all choices of signs. With a sign of minus or plus, two signs are one choice."""
+    signs = [*_double_signs(nodes)]
+    if not signs or nodes[0].text == "\\{":
         return None
-    tables = ({"\\pm": "+", "\\mp": "-"}, {"\\pm": "-", "\\mp": "+"})
-    both = (
-        [Node(node.kind, table.get(node.text, node.text), node.parts) for node in nodes] for table in tables
-    )
-    return Several("list", tuple(_term(one, depth + 1) for one in both))
+    if len(signs) > _MOST_SIGNS:
+        raise Unreadable("it has too many signs of plus or minus")
+    if "\\mp" in signs:
+        choices = [tuple("+-" if sign == "\\pm" else "-+" for sign in signs)]
+        choices = [tuple(pair[turn] for pair in choices[0]) for turn in (0, 1)]
+    else:
+        choices = [*itertools.product("+-", repeat=len(signs))]
+    return Several("list", tuple(_term(_with_signs(nodes, iter(choice)), depth + 1) for choice in choices))
+
+
+def _double_signs(nodes: Iterable[Node]) -> Iterator[str]:
+    for node in nodes:
+        if node.kind == "sign" and node.text in ("\\pm", "\\mp"):
+            yield node.text
+        for part in node.parts:
+            yield from _double_signs(part)
+
+
+def _with_signs(nodes: Iterable[Node], choice: Iterator[str]) -> list[Node]:
+    """Returns nodes with each sign of plus or minus replaced by the next one of the choice."""
+    found = []
+    for node in nodes:
+        is_double = node.kind == "sign" and node.text in ("\\pm", "\\mp")
+        text = next(choice) if is_double else node.text
+        found.append(Node(node.kind, text, tuple(tuple(_with_signs(part, choice)) for part in node.parts)))
+    return found
 
 
 # ------------------------------------------------------------------------------------- quantities
@@ -476,6 +556,13 @@ def _angle(nodes: list[Node], depth: int) -> Value | None:
     r"""Reads 30^\circ 15' 20''."""
     degree = next((place for place, node in enumerate(nodes) if node == Node("mark", "^\\circ")), None)
     unit = units.parse("°")
+    if degree is None and (
+        feet := re.fullmatch(r"(\d+)'(?:(\d+(?:\.\d+)?)'')?", "".join(node.text for node in nodes))
+    ):
+        inches = sympy.Rational(feet[2] or 0)  # 5'6"
+        return Quantity(
+            Number(sympy.Integer(feet[1]) + inches / 12), units.parse("ft") or units.counted("foot")
+        )
     if degree is None or unit is None:
         return None
     text = "".join(node.text for node in nodes[degree + 1 :] if node.kind not in ("space", "wide"))
@@ -501,6 +588,12 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
     for end in range(len(nodes), start, -1):  # the longest unit
         rest = stripped(nodes[end:])
         if (unit := _unit(nodes[start:end])) is not None:
+            ends = stripped(front)
+            is_range = [node.kind for node in ends] == ["number", "sign", "number"] and ends[1].text == "-"
+            if is_range and not _is_part(unit):  # 3-5 days
+                return Ratio((_mathematics(ends[:1]), Quantity(_mathematics(ends[2:]), unit)))
+            if any(map(is_sign_of("+", "-"), ends[1:])) and not _is_closed(ends):
+                raise Unreadable("a unit stands behind a sum")
             return _with_rest(Quantity(_mathematics(front), unit), rest, depth)
         if (factor := _number_word(nodes[start:end])) is not None:
             size = _of_sympy(_mathematics(front).value * factor)
@@ -509,6 +602,15 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
                 raise Unreadable("something stands behind a number word")
             return Quantity(size, noun) if noun is not None else size  # 5 million dollars
     raise Unreadable("its words are no unit")
+
+
+def _is_part(unit: units.Unit) -> bool:
+    return unit.dimension == (("fraction", 1),)
+
+
+def _is_closed(nodes: Sequence[Node]) -> bool:
+    """Whether all signs of a sum stand in brackets."""
+    return len(split(nodes, is_sign_of("+", "-"))) - int(nodes[0].kind == "sign") == 1
 
 
 def _with_rest(first: Quantity, rest: list[Node], depth: int) -> Value:
@@ -533,7 +635,10 @@ def _begins_unit(nodes: Sequence[Node], place: int) -> bool:
         return False
     if node.kind == "frac":
         return place > 0 and any(part[:1] and part[0].kind == "word" for part in node.parts)
-    is_sign = node.kind == "mark" and node.text in ("\\%", "^\\circ")
+    if node.text == "/" and nodes[place + 1 : place + 2] and nodes[place + 1].kind == "word":  # 6e23/mol
+        return behind_number(before)
+    is_sum = any(map(is_sign_of("+", "-"), [*before[1:], *nodes[place + 1 :]]))
+    is_sign = node.text in ("\\%", "^\\circ") and not is_sum
     return node.kind == "word" or (is_sign and not any(one.kind == "function" for one in before))
 
 
@@ -560,15 +665,19 @@ def _bare_unit(nodes: list[Node], depth: int) -> Value | None:
     text = plain(nodes[start:])
     if not start or not behind_number(nodes[:start]) or _has_letters(nodes[:start]) or not text:
         return None
+    if any(map(is_sign_of("+", "-"), nodes[1:start])):  # 12 + 10 t
+        return None
     unit = units.parse(re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text))
     if unit is None:
         return None
     quantity = Quantity(_mathematics(nodes[:start]), unit)
     if nodes[start - 1].kind in ("space", "wide"):
         return quantity
-    found = _mathematics(nodes)
-    is_letter = len(nodes) == start + 1 and isinstance(found, Expression)
-    return Expression(found.value, quantity=quantity) if is_letter else None
+    try:
+        found = _mathematics(nodes)
+    except Unreadable:
+        return quantity  # 5g/mol
+    return Expression(found.value, quantity=quantity) if isinstance(found, Expression) else None
 
 
 def _has_letters(nodes: Iterable[Node]) -> bool:

@@ -38,7 +38,10 @@ _FUNCTIONS = (
     "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "gcd",
     "lcm", "max", "min", "det", "ln", "lg",
 )  # fmt: skip
-_NAMED = {"pi": "\\pi", "infty": "\\infty", "infinity": "\\infty", "oo": "\\infty"}
+_NAMED = {
+    "infinity": "\\infty", "oo": "\\infty", **{name: f"\\{name}" for name in ("pi", "infty", "alpha", "beta", "gamma",
+    "delta", "theta", "lambda", "sigma", "omega", "phi", "rho", "tau", "epsilon")}
+}  # fmt: skip
 _ROOTS = ("sqrt", "cbrt")
 _SHORT_NOUNS = ("BC", "AD", "BCE", "CE", "up")
 _VOWELS = frozenset("aeiouyAEIOUY")
@@ -93,11 +96,26 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
             found += _run(rest[:end], found, rest[end:])
         else:
             length, node = 1, rest[0]
+            if node == Node("word", "cis"):
+                node = Node("function", "cis")
+            if node == Node("letter", "x") and _is_times(found, rest):
+                node = Node("sign", "\\times")
             is_ordinal = node.kind == "word" and node.text in ORDINALS and before is not None
             if not (is_ordinal and before is not None and before.kind == "number"):
                 found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
         del rest[:length]
     return _with_roots(_with_whole_numbers(found))
+
+
+def _is_times(before: Sequence[Node], rest: Sequence[Node]) -> bool:
+    """Whether a letter x stands between a number and a power of ten: 1.6 x 10^-19."""
+    following = stripped(rest[1:])[:2]
+    numbers = [node for node in before if node.kind != "space"][-1:]
+    return (
+        bool(numbers)
+        and numbers[0].kind == "number"
+        and [node.kind for node in following] == ["number", "sup"]
+    )
 
 
 def _is_bare(node: Node) -> bool:
@@ -121,6 +139,8 @@ def _is_unit_before_noun(nodes: Sequence[Node], before: Sequence[Node]) -> bool:
         and behind_number(before)
     ):
         return False
+    if nodes[2:3] and nodes[2].kind == "number":  # 2 h 30 min
+        return units.parse(nodes[0].text) is not None
     following = itertools.takewhile(lambda node: _is_bare(node) or node.kind == "word", nodes[2:])
     return is_noun("".join(node.text for node in following))
 
@@ -163,7 +183,7 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
         if text.endswith(name) and after and not is_word(text):  # 2xsin(y)
             return [*_run(run[: -len(name)], before, after), Node("function", f"\\{name}")]
     is_apart = not (after and after[0].kind in ("sup", "sub", "mark"))
-    is_joining = text.lower() in JOINING and last in ("", "space", "wide", "close", "comma")
+    is_joining = text.lower() in JOINING and last in ("", "space", "wide", "open", "close", "comma")
     return [Node("word", text)] if is_apart and (is_joining or is_word(text)) else [*run]
 
 
@@ -195,6 +215,8 @@ def is_word(text: str) -> bool:
 def is_phrase(text: str) -> bool:
     """Whether a text without upright words is words all the same: `does not exist`, `bed bug`, `No`."""
     pieces = text.split()
+    if text in _NAMED:
+        return False
     if text.lower() == "no" or not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[' -])*", text):
         return text.lower() == "no"
     if all(is_word(piece) or piece.lower() in _COMMON for piece in pieces):
@@ -235,8 +257,9 @@ def _whole_number(text: str, depth: int) -> tuple[list[Node], int]:
         return [Node("number", match[1]), Node("frac", "", parts)], match.end()
     if match := _SCIENTIFIC.match(text):
         sign, exponent = match[2] or match[4] or "", match[3] or match[5]
+        is_measured = re.match(r"\s*[A-Za-z]", text[match.end() :]) is not None
         # 2e-1 is twice Euler's number less one
-        if match[3] or not sign or "." in match[1] or len(exponent) > 1 or match[1] == "1":
+        if is_measured or match[3] or not sign or "." in match[1] or len(exponent) > 1 or match[1] == "1":
             power = (*((Node("sign", "-"),) if sign == "-" else ()), Node("number", exponent))
             ten = (Node("number", "10"), Node("sup", "", (power,)))
             return [Node("number", match[1]), Node("sign", "\\times"), *ten], match.end()

@@ -245,7 +245,11 @@ def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
         others.add("angle")
     optional = {"noun"} - others | ({"radian"} if others.isdisjoint(("radian", "angle")) else set())
     return {
-        item for item in unit.dimension if item[0].partition(":")[0] in optional and len(unit.dimension) > 1
+        item
+        for item in unit.dimension
+        if item[0].partition(":")[0] in optional
+        and len(unit.dimension) > 1
+        and (item[1] > 0 or item[0] == "radian")
     }
 
 
@@ -256,7 +260,9 @@ def counted(stem: str) -> Unit:
 
 def is_bare_symbol(text: str) -> bool:
     """Whether letters behind a number in mathematics are a unit and no product of variables."""
-    return text in _BARE or (len(text) > 2 and text.isalpha() and text.lower() in _WORDS)
+    return text in _BARE or (
+        len(text) > 2 and text.isalpha() and (text.islower() or text[1:].islower()) and text.lower() in _WORDS
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -350,7 +356,8 @@ def _factors(name: str, found: re.Match[str]) -> list[tuple[Unit, int]]:
     power = int(found["power"] or 1)
     if found["power"] and not found["mark"] and power > 0 and name not in _LENGTHS:
         return []
-    unit = _SYMBOLS.get(name) or _WORDS.get(name.lower())
+    is_usual = name.islower() or name.isupper() or name[1:].islower() or "_" in name
+    unit = _SYMBOLS.get(name) or (_WORDS.get(name.lower()) if is_usual else None)
     if name in _JOINED and (unit is None or power < 0):  # nobody means `per millisecond` by ms^-1
         first, *others = (_SYMBOLS[part] for part in reversed(_JOINED[name].split()))
         return [(first, power), *((other, 1) for other in others)]

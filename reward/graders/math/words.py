@@ -197,7 +197,7 @@ _FUNCTION_WORDS = _names(
     "who whose this these those i it he she they we you can cannot could may might must shall should will would do "
     "does did has have had to from through between into on in out of off per each every either neither both all "
     "some th st nd rd second seconds sqrt log sin cos tan exp max min lim infinity infinite wrong incorrect false "
-    "true yes"
+    "true yes twice thrice double triple half reciprocal inverse opposite fewer less more gross score"
 ) | (frozenset(NUMBER_WORDS) - {"quarter", "quarters"})
 """Words that make what stands behind a number more than the name of what is counted."""
 _DIRECTIONS = _names("BC AD BCE CE up")
@@ -210,6 +210,17 @@ _IRREGULAR = {
     "bases": "base", "buses": "bus", "gases": "gas", "bonuses": "bonus", "lenses": "lens", "viruses": "virus",
     "quizzes": "quiz",
 }  # fmt: skip
+
+
+_CHANGING = _names(
+    "not no never nor neither minus plus times than less more most least fewer at over squared cubed half twice double "
+    "negative opposite reciprocal inverse or except without wrong incorrect false isn't aren't"
+)
+
+
+def is_name(text: str) -> bool:
+    """Whether words in front of `=` name a value: `Area of ABC`, but not `minus` or `more than`."""
+    return not _CHANGING & {*text.lower().split()}
 
 
 @lru_cache(maxsize=4096)
@@ -397,7 +408,10 @@ def configuration(text: str) -> str | None:
     if any(int(electrons) > _ROOM[orbital] for orbital, electrons in occupied):
         return None
     bare = re.sub(r"[\s^{}]", "", _UNWRAP.sub("", text.translate(_PLAIN)))
-    return bare if _ORBITALS.fullmatch(bare) else None
+    if not _ORBITALS.fullmatch(bare):
+        return None
+    core, shells = re.match(r"(?:\[\w+\])?", bare), re.findall(r"\d[spdf]\d+", bare)
+    return (core[0] if core else "") + " ".join(sorted(shells))
 
 
 # --------------------------------------------------------------------------------- options, times, dates

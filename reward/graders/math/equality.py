@@ -1,0 +1,121 @@
+"""Says whether numbers and expressions of sympy are equal: numbers by their digits, expressions at points.
+
+Nothing is simplified, which takes sympy anything from a millisecond to forever. Two expressions are equal if all computed
+digits agree at several points, of which some are negative and some large. Where a root or logarithm has a negative
+argument, its branch is a convention, and the point does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+_POINTS = tuple(
+    tuple(sympy.Rational(number, 100) for number in row)
+    for row in (
+        (137, 61, 223, 89), (29, 171, 53, 307), (241, 397, 509, 619), (1187, 2311, 3149, 1741), (-113, 47, -79, -193), (-31, -883, 217, 1409),
+        (-3163, 767, -1231, 59), (-401, 255, 377, -281),
+    )
+)  # fmt: skip
+_INTEGERS = tuple(
+    tuple(sympy.Integer(number) for number in row)
+    for row in ((2, 5, 3, 7), (3, 4, 6, 2), (4, 7, 2, 9), (5, 2, 8, 3), (6, 11, 4, 5), (7, 3, 10, 4), (9, 10, 5, 8),
+                (12, 6, 7, 11), (17, 13, 12, 6), (30, 22, 15, 14), (58, 31, 26, 23), (101, 64, 47, 38))
+)  # fmt: skip
+_FRACTIONS = tuple(
+    tuple(sympy.Rational(number, 10) for number in row)
+    for row in ((23, 57, 5, 38), (-17, 34, -62, 9), (46, -28, 71, -55), (8, 99, -13, 27), (-96, -3, 44, 61))
+)
+_WHOLE = frozenset("nmkjNM")
+"""Variables that stand for integers."""
+_STEPS = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.factorial2, sympy.binomial)
+_DIGITS = 1_000
+"""Digits to which an irrational difference is computed; to show that it is 0 takes up to 0.1 s of CPU time."""
+_DIGITS_AT_POINTS = 100
+
+
+class Undecided(Exception):
+    """There is no rule, or sympy computes no value."""
+
+
+def is_zero(value: Any, digits: int = _DIGITS) -> bool:
+    """Whether no digit of a number is other than 0. Raises Undecided where it has no value."""
+    if value.is_Rational:
+        return bool(value == 0)
+    parts = sympy.N(value, 20, maxn=digits).as_real_imag()
+    if not all(part.is_Float or part.is_Rational for part in parts):
+        raise Undecided
+    return not any(part != 0 and (part.is_Rational or part._prec > 1) for part in parts)
+
+
+def is_at_most(difference: Any, bound: Any) -> bool:
+    """Whether a difference, without its sign, is no larger than a bound."""
+    size = sympy.N(abs(difference) - bound, 20, maxn=_DIGITS)
+    return bool(size.is_comparable and size <= 0)
+
+
+def same_expression(one: Any, other: Any) -> bool:
+    """Whether two expressions agree at all points. Functions without a definition, f(x) or a sum, are variables."""
+    calls = (one - other).atoms(sympy.core.function.AppliedUndef)
+    if calls:
+        names = {call: sympy.Dummy(str(call), real=True) for call in calls}
+        one, other = one.xreplace(names), other.xreplace(names)
+    difference = one - other
+    if difference == 0:
+        return True
+    symbols = sorted(difference.free_symbols | one.free_symbols, key=str)
+    if not symbols:
+        return is_zero(difference)
+    are_whole = all(str(symbol)[0] in _WHOLE for symbol in symbols)
+    if difference.has(*_STEPS):
+        points = _INTEGERS if are_whole else (*_INTEGERS, *_FRACTIONS)
+    elif are_whole and any(power.base == -1 for power in difference.atoms(sympy.Pow)):
+        points = _INTEGERS  # \cos n\pi is (-1)^n
+    else:
+        points = _POINTS
+    verdicts = [
+        _agree(one, other, dict(zip(symbols, _row(row, len(symbols)), strict=True))) for row in points
+    ]
+    if not any(verdict is not None for verdict in verdicts):
+        raise Undecided
+    return all(verdict is not False for verdict in verdicts)
+
+
+def _row(row: Sequence[Any], length: int) -> list[Any]:
+    """Returns as many different numbers as there are variables."""
+    return [row[place % len(row)] + sympy.Rational(3 * (place // len(row)), 7) for place in range(length)]
+
+
+def _agree(one: Any, other: Any, values: dict[Any, Any]) -> bool | None:
+    """Whether two expressions have one value at a point; None where a branch decides, or there is no value."""
+    for value in (one, other):
+        roots = [
+            power.base
+            for power in value.atoms(sympy.Pow)
+            if power.exp.is_Rational and not power.exp.is_Integer
+        ]
+        for argument in (*roots, *(log.args[0] for log in value.atoms(sympy.log))):
+            if argument.free_symbols and sympy.N(argument.subs(values)).is_negative:
+                return None
+    try:
+        return is_zero(one.subs(values) - other.subs(values), _DIGITS_AT_POINTS)
+    except Undecided:
+        return None
+
+
+def constant_ratio(one: Any, other: Any) -> Any | None:
+    """Returns the constant by which two expressions differ; None if there is none."""
+    if other == 0 or one == 0 or one.free_symbols != other.free_symbols:
+        return None
+    symbols = sorted(other.free_symbols, key=str)
+    ratios = []
+    for row in _POINTS[:4]:
+        values = dict(zip(symbols, _row(row, len(symbols)), strict=True))
+        below = other.subs(values)
+        if below == 0:
+            return None
+        ratios.append(one.subs(values) / below)
+    is_constant = all(is_zero(ratio - ratios[0], _DIGITS_AT_POINTS) for ratio in ratios[1:])
+    return ratios[0] if is_constant and not is_zero(ratios[0]) else None
