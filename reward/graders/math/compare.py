@@ -21,7 +21,7 @@ from reward.graders.math import expression, units
 from reward.graders.math.equality import Undecided, constant_ratio, is_at_most, is_zero, same_expression
 from reward.graders.math.names import is_name, named, names_a_number
 from reward.graders.math.reading import Reading
-from reward.graders.math.sets import RealSet, as_set, is_infinite
+from reward.graders.math.sets import RealSet, as_set, is_infinite, same_numbers
 from reward.graders.math.values import (
     Clock,
     Comparison,
@@ -58,7 +58,7 @@ _SYMPY_ERRORS = (ArithmeticError, AttributeError, NotImplementedError, Recursion
 
 def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparison:
     """Returns whether an answer equals a gold, and the rule. `evaluated`: arithmetic must be carried out."""
-    if evaluated and isinstance(gold.value, Number) and not _is_evaluated(answer.shown, gold.value):
+    if evaluated and not _is_evaluated(answer.shown, gold.value):
         return Comparison(False, "not evaluated")
     if _spelling(answer) == _spelling(gold):
         return Comparison(True, "same page")
@@ -78,13 +78,21 @@ def _spelling(reading: Reading) -> str:
     return re.sub(r"\\text\{([^{}]*)\}", r"\1", reading.shown)
 
 
-def _is_evaluated(shown: str, gold: Number) -> bool:
-    """Whether a page shows a number, perhaps with a name and a unit, and no arithmetic."""
-    match = _EVALUATED.fullmatch(shown.rpartition("=")[2])
-    if match is None:
-        return False
-    parts = [int(part) for part in match.groups() if part]
-    return not parts or (math.gcd(*parts) == 1 and not gold.value.is_Integer)
+def _is_evaluated(shown: str, gold: Value) -> bool:
+    """Whether a page shows no arithmetic where the gold has rational numbers: each part is a number, perhaps with a unit."""
+    gold = (named(gold) if isinstance(gold, Relation) else gold) or gold
+    golds = gold.items if isinstance(gold, Several) else (gold,)
+    if not all(isinstance(one, Number) and one.value.is_Rational for one in golds):
+        return True
+    body = (
+        shown.rpartition("=")[2] if len(golds) == 1 else re.sub(r"^(?:\\\{|[(\[])|(?:\\\}|[)\]])$", "", shown)
+    )
+    for part in re.split(r", |,(?!\d{3}(?!\d))|\\text\{and\}", body) if len(golds) > 1 else [body]:
+        match = _EVALUATED.fullmatch(part.strip())
+        parts = [int(number) for number in match.groups() if number] if match else [0, 0]
+        if parts and (math.gcd(*parts) != 1 or parts[-1] == 1):
+            return False
+    return True
 
 
 def _equal(answer: Value, gold: Value) -> str | None:
@@ -168,6 +176,9 @@ def _same_number(answer: Number, gold: Number) -> str | None:
     last = sympy.Rational(10) ** -gold.places
     significant = _MANY_PLACES if answer.places is not None else _MIN_SIGNIFICANT
     is_longer = answer.places is None or answer.places > gold.places >= _MANY_PLACES
+    if answer.value.is_Rational and answer.places is None:  # 561/449 is not 1.25
+        significant += 1
+        is_longer = bool({*sympy.factorint(answer.value.q, limit=10)} - {2, 5})
     is_rounded = (
         is_longer and abs(gold.value) >= last * 10 ** (significant - 1) and not answer.value.is_Integer
     )
@@ -235,8 +246,10 @@ def _vector(value: Expression) -> Several | None:
     if not value.value.free_symbols & {*axes}:
         return None
     parts = [sympy.diff(value.value, axis) for axis in axes]
+    if any(part.free_symbols & {*axes} for part in parts):
+        return None
     rest = sympy.expand(value.value - sum(part * axis for part, axis in zip(parts, axes, strict=True)))
-    if rest != 0 or any(part.free_symbols & {*axes} for part in parts):
+    if rest != 0:
         return None
     parts = parts[:2] if parts[2] == 0 else parts
     return Several(
@@ -352,6 +365,11 @@ def _equal_relation(answer: Value, gold: Relation) -> str | None:
     golds, ours = as_set(gold), as_set(answer)
     if golds is not None and ours is not None:
         return _same_set(ours, golds)
+    if not isinstance(answer, Relation) and {*gold.signs} <= {"=", "~"} and len(gold.sides) > 1:
+        are_numbers = all(isinstance(side, Number | Quantity) for side in gold.sides)  # 0.56 = 56%
+        return (
+            "side of a chain" if are_numbers and any(_is_equal(answer, side) for side in gold.sides) else None
+        )
     if not isinstance(answer, Relation):
         return "residue" if len(gold.sides) == 1 and _equal(answer, gold.sides[0]) else None
     if gold.modulus is not None or answer.modulus is not None:
@@ -417,7 +435,7 @@ def _same_name(one: Value, other: Value) -> bool:
 
 def _left_less_right(relation: Relation) -> Any | None:
     """Returns the left side less the right side; None unless both are numbers or expressions."""
-    left, right = (side.size if isinstance(side, Quantity) else side for side in relation.sides)
+    left, right = relation.sides
     if not (isinstance(left, Number | Expression) and isinstance(right, Number | Expression)):
         return None
     return left.value - right.value
@@ -444,6 +462,8 @@ def _equal_set(answer: Value, gold: Value) -> str | None:
 def _same_set(ours: RealSet, golds: RealSet) -> str | None:
     if ours.name is not None and golds.name is not None and not _same_name(ours.name, golds.name):
         return None
+    if same_numbers(ours, golds):
+        return "set of numbers"
     return "set of numbers" if _paired(_one_set(ours.parts), _one_set(golds.parts), _same_part) else None
 
 
@@ -487,6 +507,9 @@ def _equal_several(answer: Value, gold: Several) -> str | None:
         return _same_set(ours, golds)
     if isinstance(answer, Union):
         return _same_set(RealSet([*answer.parts]), RealSet([Several("set", _items(gold) or gold.items)]))
+    if isinstance(answer, Several) and answer.kind == "or" and gold.kind == "list":
+        if all(isinstance(item, Expression) and str(item.value) in _OPTIONS for item in gold.items):
+            return None  # A or C is no choice of A and C
     if isinstance(answer, Text) and answer.kind == "name":  # AC for A, C
         letters = [
             str(item.value) for item in gold.items if isinstance(item, Expression) and _is_letter(item)
@@ -563,7 +586,11 @@ def _names(items: Sequence[Value]) -> list[tuple[str, Value]] | None:
 
 def _equal_ordered(answer: Value, gold: Several) -> str | None:
     match answer:
-        case Matrix(kind="matrix") if gold.kind == "tuple" and (line := _line(answer)) is not None:
+        case Matrix(kind="matrix") if (
+            gold.brackets == "()"
+            and not any(map(is_infinite, gold.items))
+            and (line := _line(answer)) is not None
+        ):
             return _equal_ordered(Several("tuple", line, gold.brackets), gold)
         case Expression() if (vector := _vector(answer)) is not None:
             return _equal_ordered(vector, gold)
@@ -657,16 +684,24 @@ def _equal_ratio(answer: Value, gold: Ratio) -> str | None:
             return "ratio as quotient" if _same_number(answer, Number(first.value / second.value)) else None
     if not isinstance(answer, Ratio) or len(answer.terms) != len(gold.terms):
         return None
-    ours, golds = (
-        [term.value for term in ratio.terms if isinstance(term, Number | Expression)]
-        for ratio in (answer, gold)
-    )
-    if len(ours) < len(gold.terms) or len(golds) < len(gold.terms):
+    ours, golds = _terms(answer), _terms(gold)
+    if ours is None or golds is None:
         return "ratio" if all(map(_is_equal, answer.terms, gold.terms)) else None
     are_same = all(
         same_expression(one * golds[0], ours[0] * other) for one, other in zip(ours, golds, strict=True)
     )
     return "ratio" if are_same and any(value != 0 for value in ours) else None
+
+
+def _terms(ratio: Ratio) -> list[Any] | None:
+    """Returns the terms of a ratio as numbers of one unit; None if they have no common one."""
+    sizes = [term for term in ratio.terms if isinstance(term, Number | Expression)]
+    quantities = [term for term in ratio.terms if isinstance(term, Quantity)]
+    if len(sizes) == len(ratio.terms):
+        return [term.value for term in sizes]
+    if len(quantities) < len(ratio.terms) or len({term.unit.dimension for term in quantities}) > 1:
+        return None
+    return [term.size.value * sympy.Rational(str(term.unit.scale)) for term in quantities]
 
 
 # ------------------------------------------------------------------------------------- what is spelled

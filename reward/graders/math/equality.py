@@ -19,6 +19,10 @@ _POINTS = tuple(
         (-3163, 767, -1231, 59), (-401, 255, 377, -281),
     )
 )  # fmt: skip
+_FAR = tuple(
+    tuple(sympy.Rational(number, 100) for number in row)
+    for row in ((13731, 27913, 81337, 45119), (-52111, -19207, 30203, -77773), (-9013, 66601, -24407, 15551))
+)
 _INTEGERS = tuple(
     tuple(sympy.Integer(number) for number in row)
     for row in ((2, 5, 3, 7), (3, 4, 6, 2), (4, 7, 2, 9), (5, 2, 8, 3), (6, 11, 4, 5), (7, 3, 10, 4), (9, 10, 5, 8),
@@ -74,13 +78,20 @@ def same_expression(one: Any, other: Any) -> bool:
     elif are_whole and any(power.base == -1 for power in difference.atoms(sympy.Pow)):
         points = _INTEGERS  # \cos n\pi is (-1)^n
     else:
-        points = _POINTS
+        points = (*_POINTS, *_FAR) if difference.has(sympy.Abs, sympy.sign, sympy.Max, sympy.Min) else _POINTS
     verdicts = [
         _agree(one, other, dict(zip(symbols, _row(row, len(symbols)), strict=True))) for row in points
     ]
     if not any(verdict is not None for verdict in verdicts):
         raise Undecided
     return all(verdict is not False for verdict in verdicts)
+
+
+def _is_zero_at(value: Any, values: dict[Any, Any]) -> bool:
+    parts = sympy.N(value, 20, subs=values, maxn=_DIGITS_AT_POINTS).as_real_imag()
+    if not all(part.is_Float or part.is_Rational for part in parts):
+        raise Undecided
+    return not any(part != 0 and (part.is_Rational or part._prec > 1) for part in parts)
 
 
 def _row(row: Sequence[Any], length: int) -> list[Any]:
@@ -100,7 +111,7 @@ def _agree(one: Any, other: Any, values: dict[Any, Any]) -> bool | None:
             if argument.free_symbols and sympy.N(argument.subs(values)).is_negative:
                 return None
     try:
-        return is_zero(one.subs(values) - other.subs(values), _DIGITS_AT_POINTS)
+        return _is_zero_at(one - other, values)
     except Undecided:
         return None
 
@@ -114,8 +125,9 @@ def constant_ratio(one: Any, other: Any) -> Any | None:
     for row in _POINTS[:4]:
         values = dict(zip(symbols, _row(row, len(symbols)), strict=True))
         below = other.subs(values)
-        if below == 0:
-            return None
-        ratios.append(one.subs(values) / below)
-    is_constant = all(is_zero(ratio - ratios[0], _DIGITS_AT_POINTS) for ratio in ratios[1:])
+        if not is_zero(below):
+            ratios.append(one.subs(values) / below)
+    is_constant = len(ratios) > 1 and all(
+        is_zero(ratio - ratios[0], _DIGITS_AT_POINTS) for ratio in ratios[1:]
+    )
     return ratios[0] if is_constant and not is_zero(ratios[0]) else None

@@ -7,19 +7,21 @@ determinant) is reported in `pending`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import sympy
 
-from reward.graders.math.page import Node, Nodes, Unreadable, is_comma, is_sign_of, show, split
+from reward.graders.math.limits import MAX_EXPONENT, MAX_FACTORIAL
+from reward.graders.math.page import Expensive, Node, Nodes, Unreadable, is_comma, is_sign_of, show, split
 
 _SIMPLE = {
     "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec,
     "\\csc": sympy.csc, "\\arcsin": sympy.asin, "\\arccos": sympy.acos, "\\arctan": sympy.atan,
     "\\arccot": sympy.acot, "\\arcsec": sympy.asec, "\\arccsc": sympy.acsc, "\\sinh": sympy.sinh,
     "\\cosh": sympy.cosh, "\\tanh": sympy.tanh, "\\coth": sympy.coth, "\\sech": sympy.sech, "\\csch": sympy.csch,
-    "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh, "\\exp": sympy.exp,
+    "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh, "\\exp": lambda value: _power(sympy.E, value),
     "\\ln": sympy.log, "\\lg": lambda value: sympy.log(value, 10), "\\log": sympy.log, "\\arg": sympy.arg,
     "\\sgn": sympy.sign, "cis": lambda value: sympy.exp(sympy.I * value),
 }  # fmt: skip
@@ -38,8 +40,10 @@ _OVER = ("/", "\\div")
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, "\\pi": sympy.pi, "\\infty": sympy.oo, "\\imath": sympy.I}
 _GREEK = {"\\varepsilon": "\\epsilon", "\\varphi": "\\phi", "\\vartheta": "\\theta", "\\varrho": "\\rho"}
 _DIFFERENTIALS = (Node("letter", "d"), Node("letter", "\\partial"))
-_CALLED = ("f", "g", "h", "F", "G")
+_CALLED = ("g", "h", "F", "G", "T")
 _LONGEST = 400
+_MAX_DIGITS = 10_000
+_MAX_BITS = 2_000
 
 
 def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[Any, frozenset[str]]:
@@ -183,11 +187,11 @@ class _Parser:
             case "number":
                 return self._powers(self._number(node))
             case "letter":
-                return self._letter(node, start)
+                return self._letter(node)
             case "frac":
                 return self._powers(self._fraction(node))
             case "binom":
-                return self._powers(sympy.binomial(*map(self._inner, node.parts)))
+                return self._powers(_binomial(*map(self._inner, node.parts)))
             case "sqrt":
                 index = self._inner(node.parts[1]) if len(node.parts) > 1 else sympy.Integer(2)
                 return self._powers(_root(self._inner(node.parts[0]), index))
@@ -264,15 +268,15 @@ class _Parser:
             raise Unreadable("it divides by zero")
         return self._inner(above) / divisor
 
-    def _letter(self, node: Node, start: int) -> Any:
-        if node.text in _CALLED and start == 0 and self.node is not None and self.node.text == "(":
-            end = self._closing(")")
-            inner = self._nodes[self._at + 1 : end] if end is not None else []
-            if inner and all(
-                item.kind in ("letter", "number", "comma") for item in inner
-            ):  # f(x), not g(h+R)
-                self._at = (end or 0) + 1
-                return self._powers(sympy.Function(node.text)(symbol(show(inner))))
+    def _letter(self, node: Node) -> Any:
+        if self.node is not None and self.node.text == "(" and (end := self._closing(")")) is not None:
+            inner = self._nodes[self._at + 1 : end]
+            if inner and _is_call(node.text, inner):
+                self._at, self.has_variables = end + 1, True
+                arguments = map(self._inner, split(inner, is_comma))
+                return self._powers(sympy.Function(node.text)(*arguments))
+        if node.text == "C" and (chosen := self._choose()) is not None:
+            return self._powers(chosen)
         if (
             node.text in _CONSTANTS
             and node.text not in self._bound
@@ -292,13 +296,13 @@ class _Parser:
             ):
                 return None
             self._at += 2
-            return sympy.binomial(self._inner(above), self._inner(below))
+            return _binomial(self._inner(above), self._inner(below))
         end = self._closing(")") if first == Node("open", "(") else None
         parts = split(self._nodes[self._at + 1 : end], is_comma) if end is not None else []
         if len(parts) != 2 or end is None:
             return None
         self._at = end + 1
-        return sympy.binomial(*map(self._inner, parts))
+        return _binomial(*map(self._inner, parts))
 
     def _indexed(self, name: str) -> Any:
         """Returns the variable of a name with its index and primes."""
@@ -320,9 +324,13 @@ class _Parser:
                 value = _power(value, self._inner(node.parts[0]))
             elif node.text == "!" and self.node == Node("mark", "!"):
                 self._at += 1
-                value = sympy.factorial2(value)
+                value = (
+                    sympy.factorial2(value)
+                    if not value.is_number or value <= MAX_FACTORIAL
+                    else _factorial(value)
+                )
             elif node.text == "!":
-                value = sympy.factorial(value)
+                value = _factorial(value)
             elif node.text == "^\\circ":
                 value = value * sympy.pi / 180
             elif node.text == "\\%":
@@ -362,7 +370,7 @@ class _Parser:
             inner = sympy.Abs(inner)
         elif opening in ("\\lfloor", "\\lceil"):
             self.pending.add("floor")
-            inner = sympy.floor(inner) if opening == "\\lfloor" else sympy.ceiling(inner)
+            inner = _floor(sympy.floor if opening == "\\lfloor" else sympy.ceiling, inner)
         elif opening == "\\{":
             raise Unreadable("a set stands in an expression")
         return self._powers(inner)
@@ -473,6 +481,16 @@ class _Parser:
         return taken
 
 
+def _is_call(name: str, inner: Sequence[Node]) -> bool:
+    """Whether a letter and a bracket are a function's call, f(x+1), P(A) or T(n-1), and no product, g(h+R)."""
+    if name == "f":
+        return True
+    text = show(inner)
+    if name == "P":
+        return re.fullmatch(r"[A-Z](?:[,|][A-Z])*", text) is not None
+    return name in _CALLED and re.fullmatch(r"[a-z]|\d+|[nkmx][-+]\d", text) is not None
+
+
 def _is_digits(nodes: Nodes) -> bool:
     return len(nodes) == 1 and nodes[0].kind == "number" and nodes[0].text.isdigit()
 
@@ -491,6 +509,8 @@ def _repeating(start: str, again: str) -> Any:
 
 
 def _root(value: Any, index: Any) -> Any:
+    if value.is_Rational and max(abs(value.p), value.q).bit_length() > _MAX_BITS:
+        raise Expensive("a root of a number with too many digits")
     if index.is_Integer and index % 2 == 1 and value.is_negative:
         return -sympy.root(-value, index)
     if index == 0:
@@ -499,10 +519,40 @@ def _root(value: Any, index: Any) -> Any:
 
 
 def _power(value: Any, exponent: Any) -> Any:
+    """Returns a power, unless it has more digits than anybody would write."""
     if isinstance(value, sympy.MatrixBase):
         if exponent == symbol("T"):
             return value.T
         raise Unreadable("a power of a matrix is left to carry out")
     if value == 0 and exponent.is_negative:
         raise Unreadable("it divides by zero")
+    if not exponent.is_number or not exponent.is_finite or value in (0, 1, -1):
+        return value**exponent
+    size = abs(sympy.N(exponent, 15))
+    if not size <= MAX_EXPONENT or (
+        value.is_Pow and not abs(sympy.N(value.exp * exponent, 15)) <= MAX_EXPONENT
+    ):
+        raise Expensive("a power has too large an exponent")
+    if value.is_number and value.is_finite:
+        largest = max(abs(value.p), value.q) if value.is_Rational else 1 + abs(sympy.N(value, 15))
+        if not sympy.N(sympy.log(largest, 10), 15) * size <= _MAX_DIGITS:
+            raise Expensive("a power has too many digits")
     return value**exponent
+
+
+def _factorial(value: Any) -> Any:
+    if value.is_number and not (value.is_real and value <= MAX_FACTORIAL):
+        raise Expensive("a factorial has too many digits")
+    return sympy.factorial(value)
+
+
+def _binomial(above: Any, below: Any) -> Any:
+    if above.is_number and not (above.is_real and abs(above) <= MAX_EXPONENT):
+        raise Expensive("a binomial coefficient has too many digits")
+    return sympy.binomial(above, below)
+
+
+def _floor(function: Any, value: Any) -> Any:
+    if value.is_number and not abs(sympy.N(value, 15)) < sympy.Float("1e300"):
+        raise Expensive("it rounds a number with too many digits")
+    return function(value)

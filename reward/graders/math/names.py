@@ -21,7 +21,7 @@ def is_name(value: Value) -> bool:
         case Text(kind="words" | "name"):
             return words.is_name(value.text)
         case Text(kind="page"):
-            return not re.search(r"\d", value.text)
+            return not re.search(r"\d", value.text) and words.is_name(re.sub(r"[^A-Za-z']+", " ", value.text))
         case Several(kind="tuple" | "list"):
             names = [
                 str(item.value)
@@ -60,8 +60,10 @@ def names_a_number(value: Value) -> bool:
     still to be found."""
     if is_name(value):
         return True
-    if not isinstance(value, Expression) or value.pending or value.quantity is not None:
+    if not isinstance(value, Expression) or value.quantity is not None:
         return False
+    if value.pending:
+        return True  # \gcd(a, b)
     function = value.value
     return len(function.free_symbols) > 1 or (
         isinstance(function, _NAMED_FUNCTIONS) and function.args[0].is_Symbol

@@ -19,6 +19,10 @@ class Unreadable(ValueError):
     """The box does not show one value; the message says why."""
 
 
+class Expensive(Unreadable):
+    """It would take too long to compute."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """Something that the page shows. `kind`: number, letter, word, function, sign, comma, open, close, relation, space,
@@ -313,7 +317,7 @@ class _Parser:
             return self._group()
         token = self._next()
         found: list[Node] = []
-        if token is None or token["other"] in tuple("}&^_"):
+        if token is None or token["number"] or token["dots"] or token["other"] in tuple("}&^_"):
             raise Unreadable("a command lacks its argument")
         if token["name"] or token["sign"]:
             self._command(token["name"] or token["sign"], found)
@@ -386,7 +390,10 @@ class _Parser:
         """Splits text into its words and the mathematics in it: `\\text{12 cm}` is `12\\text{ cm}`."""
         self._skip_spaces()
         if not self._text.startswith("{", self._at):
-            (node,) = self._argument()
+            nodes = self._argument()
+            if len(nodes) != 1:
+                raise Unreadable("a text lacks its argument")
+            node = nodes[0]
             return [Node("word", node.text) if node.kind == "letter" else node]
         content = self._raw_group()
         if name == "operatorname":

@@ -21,6 +21,7 @@ from reward.graders.math import expression, page, units, words
 from reward.graders.math.commands import CURRENCY_SIGNS
 from reward.graders.math.limits import is_cheap
 from reward.graders.math.page import (
+    Expensive,
     Node,
     Unreadable,
     closing,
@@ -66,17 +67,19 @@ _CURRENCIES = ("$", *CURRENCY_SIGNS)
 _LABEL = re.compile(r"\(?(?:([A-H])|[a-h]|\d|i{1,3})\)|([A-H])[.:]")
 _MOST_ITEMS = 60
 _MOST_SIGNS = 3
-_MAX_DEPTH = 20
+_MAX_DEPTH = 60
 _SYMPY_ERRORS = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The value of an answer, and what its page shows in one spelling. `reason`: why it is no more than a page."""
+    """The value of an answer, and what its page shows in one spelling. `reason`: why it is no more than a page, and
+    whether because it is too expensive."""
 
     value: Value
     shown: str
     reason: str = ""
+    is_expensive: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -89,14 +92,15 @@ def read(text: str) -> Reading:
     if not nodes:
         raise Unreadable("it is empty")
     shown = show(nodes)
-    if (electrons := words.configuration(text)) is not None:  # 1s^22s^2 has no exponent 22
+    electrons = words.configuration(text) or words.configuration(plain(nodes) or "")
+    if electrons is not None:  # 1s^22s^2 has no exponent 22
         return Reading(Text("formula", electrons), electrons)
     if not is_cheap(shown):
-        return Reading(Text("page", shown), shown, "it is too expensive to compute")
+        return Reading(Text("page", shown), shown, "it is too expensive to compute", is_expensive=True)
     try:
         return Reading(_value(nodes), shown)
     except Unreadable as error:
-        return Reading(Text("page", shown), shown, str(error))
+        return Reading(Text("page", shown), shown, str(error), isinstance(error, Expensive))
     except _SYMPY_ERRORS as error:
         return Reading(Text("page", shown), shown, f"sympy cannot compute it: {error}")
 
@@ -109,10 +113,12 @@ def _value(nodes: Iterable[Node], depth: int = 0) -> Value:
         raise Unreadable("a part is missing")
     if len(nodes) == 1 and nodes[0].kind == "word" and len(nodes[0].text) == 1 and nodes[0].text.isalpha():
         nodes = [Node("letter", nodes[0].text)]
-    for word in ("approximately", "approx", "about", "around", "roughly"):
+    for word in ("exactly", "approximately", "approx", "about", "around", "roughly"):
         for front in (nodes[:1], nodes[: len(word)]):
             if "".join(node.text for node in front).lower() == word and len(nodes) > len(front):
                 return _value(nodes[len(front) + (nodes[len(front)].text == ".") :], depth + 1)
+    if len(nodes) > 5 and "".join(node.text for node in nodes[-5:]) == " only":
+        return _value(nodes[:-5], depth + 1)
     if len(nodes) > 1 and is_word_of("only")(nodes[-1]):
         return _value(nodes[:-1], depth + 1)
     if (found := _labelled(nodes, depth) or _spelled(nodes)) is not None:
@@ -234,6 +240,8 @@ def _statement(nodes: Sequence[Node], depth: int) -> Value:
     parts = [part for part in parts if len(parts) == 1 or stripped(part)]  # `1, and 2`
     if len(parts) > _MOST_ITEMS:
         raise Unreadable("it lists too much")
+    if not parts:
+        raise Unreadable("a part is missing")
     if len(parts) == 1:
         return _relation(parts[0], depth)
     return _family(tuple(_value(part, depth + 1) for part in parts))
@@ -378,7 +386,12 @@ def _side(nodes: Sequence[Node], depth: int) -> Value:
         and any(node.kind == "word" for node in nodes)
     ):
         return Text("words", words.phrase(text) or text)
-    return _term(nodes, depth)
+    try:
+        return _term(nodes, depth)
+    except Unreadable:
+        if nodes and not _has_numbers(nodes):
+            return Text("page", show(nodes))  # a name: A \\cap B, f(x)_{\\max}
+        raise
 
 
 # ------------------------------------------------------------------------------------- terms
@@ -467,11 +480,10 @@ def _set(inner: list[Node], depth: int) -> Value:
         if len(members) > 1 and members[-1].text != "\\mathbb{R}":
             raise Unreadable("a set over other than the real numbers")
         return _statement(inner[bar + 1 :], depth + 1)
-    return (
-        Several("set", tuple(_value(item, depth + 1) for item in split(_with_commas(inner), is_comma)))
-        if inner
-        else EMPTY
-    )
+    if any(map(is_word_of("or"), inner)):
+        raise Unreadable("a set of alternatives")
+    items = split(_with_commas(inner), is_comma) if inner else []
+    return Several("set", tuple(_value(item, depth + 1) for item in items))
 
 
 def _union(nodes: list[Node], depth: int) -> Value | None:
@@ -549,6 +561,10 @@ def _amount(nodes: list[Node], depth: int) -> Value | None:
             return Quantity(size, unit)
         case Quantity() as amount if unit is not None and amount.unit.dimension == unit.dimension:
             return amount
+        case Quantity(size=size, unit=by) if (
+            whole := units.parse(f"{nodes[place].text} {by.name}")
+        ) is not None:
+            return Quantity(size, whole)  # $5/hour
     raise Unreadable("a currency sign stands before what is no amount")
 
 
@@ -557,9 +573,9 @@ def _angle(nodes: list[Node], depth: int) -> Value | None:
     degree = next((place for place, node in enumerate(nodes) if node == Node("mark", "^\\circ")), None)
     unit = units.parse("°")
     if degree is None and (
-        feet := re.fullmatch(r"(\d+)'(?:(\d+(?:\.\d+)?)'')?", "".join(node.text for node in nodes))
+        feet := re.fullmatch(r"(\d+)'(\d+(?:\.\d+)?)''", "".join(node.text for node in nodes))
     ):
-        inches = sympy.Rational(feet[2] or 0)  # 5'6"
+        inches = sympy.Rational(feet[2])  # 5'6"
         return Quantity(
             Number(sympy.Integer(feet[1]) + inches / 12), units.parse("ft") or units.counted("foot")
         )
@@ -579,8 +595,12 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
     if start is None:
         return None
     front, word = nodes[:start], nodes[start].text.lower()
+    if any(node.text == "\\%" for node in [*front, *nodes[start + 1 :]]):
+        raise Unreadable("a percentage has a unit")
     if not front:
         raise Unreadable("it is a text that cannot be read")
+    if word == "times" and start == len(nodes) - 1:
+        return Quantity(_mathematics(front), units.counted("time"))
     if word in _SIGN_WORDS:
         return _term([*front, Node("sign", _SIGN_WORDS[word]), *nodes[start + 1 :]], depth + 1)
     if word == "by":
@@ -678,6 +698,10 @@ def _bare_unit(nodes: list[Node], depth: int) -> Value | None:
     except Unreadable:
         return quantity  # 5g/mol
     return Expression(found.value, quantity=quantity) if isinstance(found, Expression) else None
+
+
+def _has_numbers(nodes: Iterable[Node]) -> bool:
+    return any(node.kind == "number" or any(map(_has_numbers, node.parts)) for node in nodes)
 
 
 def _has_letters(nodes: Iterable[Node]) -> bool:

@@ -36,6 +36,12 @@ def without_points(points: Sequence[Value]) -> Union:
     return Union(tuple(Interval(Number(low), Number(high), "()") for low, high in itertools.pairwise(edges)))
 
 
+def same_numbers(ours: RealSet, golds: RealSet) -> bool:
+    """Whether two sets with numbers for ends hold the same numbers: (1,2] and (2,3) together are (1,3)."""
+    one, other = _to_sympy(ours.parts), _to_sympy(golds.parts)
+    return one is not None and one == other
+
+
 def complement(value: Value) -> Union | None:
     """Returns the real numbers outside of a set whose ends are numbers; None for any other set."""
     found = as_set(value)

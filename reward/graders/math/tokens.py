@@ -96,8 +96,8 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
             found += _run(rest[:end], found, rest[end:])
         else:
             length, node = 1, rest[0]
-            if node == Node("word", "cis"):
-                node = Node("function", "cis")
+            if node.kind == "word" and (node.text == "cis" or node.text in _FUNCTIONS):
+                node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
             if node == Node("letter", "x") and _is_times(found, rest):
                 node = Node("sign", "\\times")
             is_ordinal = node.kind == "word" and node.text in ORDINALS and before is not None
