@@ -56,9 +56,9 @@ from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
 from nemo_prorl.training.evaluation import begin_measuring, measurement
-from nemo_prorl.training.sampling.canary import canary_prompt
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
+from nemo_prorl.training.sampling.refit import canary_prompt
 from nemo_prorl.training.stages import (
     Outcome,
     StartingPoint,

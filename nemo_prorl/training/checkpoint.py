@@ -97,8 +97,17 @@ class CheckpointWriter:
 
     def __post_init__(self) -> None:
         self._folder = self.run_dir / CHECKPOINTS_FOLDER
-        if self.ranks.layout.is_main:
-            _clear_leftovers(self._folder)
+        if not self.ranks.layout.is_main:
+            return
+        # A killed run has left unfinished saves, deletions and replacements behind.
+        for path in [*self._folder.glob(f"{ASIDE}*"), *self._folder.glob(f"{REMOVING}*")]:
+            shutil.rmtree(path, ignore_errors=True)
+        for replaced in self._folder.glob(f"step-*{REPLACED}"):
+            final = replaced.with_suffix("")
+            if final.exists():
+                _remove(replaced)
+            else:
+                os.replace(replaced, final)
 
     def save(self, policy: Policy, state: RunState, *, score: float | None = None) -> Path:
         """Begins to save policy and state; both may change afterwards. Waits for an unfinished save first. Returns the
@@ -111,6 +120,11 @@ class CheckpointWriter:
         began = perf_counter()
         final = self._folder / checkpoint_name(state)
         aside = self._folder / f"{ASIDE}{final.name}"
+
+        def make_anew() -> None:
+            shutil.rmtree(aside, ignore_errors=True)
+            (aside / POLICY_FOLDER).mkdir(parents=True)
+
         with self._waiting():
             record = {
                 "state": asdict(state),
@@ -119,7 +133,7 @@ class CheckpointWriter:
                 "reference_hash": policy.reference_hash(),
                 "provenance": self.provenance,
             }
-            self._attempt(aside, lambda: _make_anew(aside), main_only=True)
+            self._attempt(aside, make_anew, main_only=True)
             self._saving = _Saving(
                 final=final,
                 aside=aside,
@@ -173,7 +187,13 @@ class CheckpointWriter:
             write_text(saving.aside / STATE_FILE, saving.text)
             write_manifest(saving.aside, known)
             _replace(saving.aside, saving.final)
-            self._clear_old(saving.stage)
+            checkpoints = find_checkpoints(self.run_dir)
+            kept = {one.path for one in worth_keeping(checkpoints, saving.stage, self.params)}
+            for checkpoint in checkpoints:
+                if checkpoint.path not in kept:
+                    _remove(checkpoint.path)
+            for left in self._folder.glob(f"{REMOVING}*"):
+                shutil.rmtree(left, ignore_errors=True)
 
         self._attempt(saving.aside, publish, main_only=True)
 
@@ -189,7 +209,12 @@ class CheckpointWriter:
 
     def _agree(self, aside: Path, failure: Exception | None) -> None:
         """Raises CheckpointNotSaved on every rank if any of them has failed. Collective."""
-        reason = next((text for text in self.ranks.gather(_reason(failure)) if text), "")
+        cause: BaseException | None = failure
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__ or cause.__context__
+        # The operating system's error says more than torch's, which only says that a write has failed.
+        mine = "" if failure is None else f"{cause or repr(failure)}"
+        reason = next((text for text in self.ranks.gather(mine) if text), "")
         if not reason:
             return
         if self.ranks.layout.is_main:
@@ -204,15 +229,6 @@ class CheckpointWriter:
         raise CheckpointNotSaved(
             f"checkpoint {name} could not be saved in {self._folder}: {reason}; {left}."
         ) from failure
-
-    def _clear_old(self, stage: str) -> None:
-        checkpoints = find_checkpoints(self.run_dir)
-        kept = {checkpoint.path for checkpoint in worth_keeping(checkpoints, stage, self.params)}
-        for checkpoint in checkpoints:
-            if checkpoint.path not in kept:
-                _remove(checkpoint.path)
-        for left in self._folder.glob(f"{REMOVING}*"):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 class SaveSchedule:
@@ -301,20 +317,6 @@ class _Saving:
         self.seconds = perf_counter() - self.began
 
 
-def _reason(failure: BaseException | None) -> str:
-    """Returns why a save failed; empty if it did not. Prefers the operating system's error to torch's, which only says
-    that a write has failed."""
-    cause = failure
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__ or cause.__context__
-    return "" if failure is None else f"{cause or repr(failure)}"
-
-
-def _make_anew(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / POLICY_FOLDER).mkdir(parents=True)
-
-
 def _replace(aside: Path, final: Path) -> None:
     """Gives the new checkpoint its final name. If there is one of that name (a stage that ends as saturated saves the
     same step again), the old one is deleted last, so that there is always one on disk."""
@@ -336,15 +338,3 @@ def _remove(path: Path) -> None:
     removing = path.with_name(f"{REMOVING}{path.name}.{time_ns()}")  # the same step may be left from before
     os.replace(path, removing)
     shutil.rmtree(removing, ignore_errors=True)
-
-
-def _clear_leftovers(folder: Path) -> None:
-    """Removes what a killed run has left behind: unfinished saves, deletions and replacements."""
-    for path in [*folder.glob(f"{ASIDE}*"), *folder.glob(f"{REMOVING}*")]:
-        shutil.rmtree(path, ignore_errors=True)
-    for replaced in folder.glob(f"step-*{REPLACED}"):
-        final = replaced.with_suffix("")
-        if final.exists():
-            _remove(replaced)
-        else:
-            os.replace(replaced, final)

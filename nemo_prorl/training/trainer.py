@@ -141,9 +141,14 @@ class ProRLTrainer:
         while outcome is None:
             self._poll_saving()
             self.stopwatch.restart()
+            # The next step's rollouts are sampled during this step's updates. Not before a checkpoint, because a run
+            # that resumes from it samples them with newer weights and would get other rollouts.
+            next_step = self.state.stage_step + 1
+            is_last = next_step == self.config.trainer.num_steps
+            ahead = self.config.sampler.ahead and not is_last and not self.schedule.is_due(next_step)
             try:
                 # sample, grade, keep informative groups
-                collection = self.collector.collect(self.state, ahead=self._samples_ahead())
+                collection = self.collector.collect(self.state, ahead=ahead)
             except Saturated as saturated:
                 self.collector.drop_ahead()  # the last validation needs the sampler
                 outcome = self._close_step({}, why=str(saturated))
@@ -403,13 +408,6 @@ class ProRLTrainer:
         if self.state.measurement:
             measured[MEASUREMENT] = measurement_name(self.state.measurement)
         return measured | {"time/validation_s": seconds}
-
-    def _samples_ahead(self) -> bool:
-        """Returns whether to sample the next step's rollouts during this step's updates. Not before a checkpoint,
-        because a run that resumes from it samples them with newer weights and would get other rollouts."""
-        this = self.state.stage_step + 1
-        is_last = this == self.config.trainer.num_steps
-        return self.config.sampler.ahead and not is_last and not self.schedule.is_due(this)
 
     def _save(self) -> None:
         """Begins to save a checkpoint; training may go on meanwhile."""

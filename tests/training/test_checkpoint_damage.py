@@ -71,7 +71,7 @@ class FailingPolicy(ScriptedPolicy):
 WHERE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "write": lambda patch: None,
     "finish": lambda patch: None,
-    "folder": lambda patch: patch.setattr(module, "_make_anew", full),
+    "folder": lambda patch: patch.setattr(Path, "mkdir", full),
     "model": lambda patch: patch.setattr(module, "copy_model_files", full),
     "state": lambda patch: patch.setattr(module, "write_text", full),
     "manifest": lambda patch: patch.setattr(module, "write_manifest", full),

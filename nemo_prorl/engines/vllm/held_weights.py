@@ -6,7 +6,7 @@ and shards tensors.
 
 On CUDA the parameters are read back from memory. On CPU vLLM keeps only a packed copy that cannot be read, so a layer
 is read at the moment it is packed; a layer that was not packed again keeps its old fingerprint. A fault after that
-moment is not detected here, but by the canary (training/sampling/canary.py).
+moment is not detected here, but by the canary (training/sampling/refit.py).
 """
 
 from __future__ import annotations

@@ -134,7 +134,9 @@ class Collector:
         verdicts: list[ScoreResult] = []
         rounds: list[Round] = []
         kept, surplus = tuple[int, ...](), tuple[int, ...]()
-        while len(kept) < needed and len(rounds) < self._max_rounds(found_any=bool(kept)):
+        max_rounds = dynamic.max_rounds if dynamic.enabled else 1
+        # Two rounds without a single informative group are enough to know.
+        while len(kept) < needed and len(rounds) < (max_rounds if kept else min(2, max_rounds)):
             share = (len(kept) + PRIOR_PROMPTS * state.sampling_yield) / (len(groups) + PRIOR_PROMPTS)
             size = self._round_size(needed - len(kept), share)
             round_, sampled, rollouts = self._sample(size, state.step, is_first=not rounds)
@@ -210,13 +212,6 @@ class Collector:
         kind = classify(group, self.config.dynamic_sampling.by)
         unusable = kind in (Informativeness.service_failure, Informativeness.all_filtered)
         return kind if self.config.dynamic_sampling.enabled or unusable else Informativeness.informative
-
-    def _max_rounds(self, *, found_any: bool) -> int:
-        """Returns how many rounds the step may take. Two without a single informative group are enough to know."""
-        dynamic = self.config.dynamic_sampling
-        if not dynamic.enabled:
-            return 1
-        return dynamic.max_rounds if found_any else min(2, dynamic.max_rounds)
 
     def _round_size(self, missing: int, share: float) -> int:
         """Returns how many prompts to sample for `missing` groups, at most four for each: by the share of informative
