@@ -71,17 +71,16 @@ def summary(table: pa.Table) -> dict[str, dict[str, float]]:
         visits.setdefault(domain, {}).setdefault(uid, []).append(rate)
     rates = {domain: list(by_uid.values()) for domain, by_uid in sorted(visits.items())}
     rates["all"] = list(chain.from_iterable(rates.values()))
-    return {domain: _fared(of_domain) for domain, of_domain in rates.items()}
-
-
-def _fared(rates: list[list[float]]) -> dict[str, float]:
     return {
-        "prompts": len(rates),
-        "visits": sum(map(len, rates)),
-        "first": fmean(visits[0] for visits in rates),
-        "last": fmean(visits[-1] for visits in rates),
-        "never": fmean(max(visits) == 0.0 for visits in rates),
-        "always": fmean(min(visits) == 1.0 for visits in rates),
+        domain: {
+            "prompts": len(of_prompts),
+            "visits": sum(map(len, of_prompts)),
+            "first": fmean(of_visits[0] for of_visits in of_prompts),
+            "last": fmean(of_visits[-1] for of_visits in of_prompts),
+            "never": fmean(max(of_visits) == 0.0 for of_visits in of_prompts),
+            "always": fmean(min(of_visits) == 1.0 for of_visits in of_prompts),
+        }
+        for domain, of_prompts in rates.items()
     }
 
 

@@ -50,24 +50,22 @@ def check_loggers(config: ExpManagerConfig) -> None:
             )
     mode = config.wandb_logger_kwargs.get("mode") or os.environ.get("WANDB_MODE", "online")
     is_online = mode == "online" and not config.wandb_logger_kwargs.get("offline")
-    if config.create_wandb_logger and is_online and not _has_wandb_key():
+    if not config.create_wandb_logger or not is_online:
+        return
+    import wandb
+
+    try:  # without a prompt, and without asking the server, which may be down at the start
+        if "prompt" in inspect.signature(wandb.login).parameters:
+            has_key = bool(wandb.login(prompt=False, verify=False))
+        else:
+            has_key = bool(wandb.api.api_key)
+    except Exception:  # a missing key raises nothing, and whatever is wrong with one must not stop the run
+        has_key = True
+    if not has_key:
         raise ConfigError(
             "exp_manager.create_wandb_logger=true finds no API key of Weights & Biases: run `wandb login`, set "
             "WANDB_API_KEY, or write 'exp_manager.wandb_logger_kwargs={offline: true}'."
         )
-
-
-def _has_wandb_key() -> bool:
-    """Returns whether a W&B key is configured. Never prompts and never asks the server, which may be down at the
-    start."""
-    import wandb
-
-    try:
-        if "prompt" in inspect.signature(wandb.login).parameters:
-            return bool(wandb.login(prompt=False, verify=False))
-        return bool(wandb.api.api_key)
-    except Exception:  # a missing key raises nothing, and whatever is wrong with one must not stop the run
-        return True
 
 
 class Feeds:
@@ -115,7 +113,11 @@ class Feeds:
 def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]:
     """Returns the loggers that exp_manager asks for. TensorBoard's hides what was recorded from `first_step` on.
     Raises ConfigError for arguments that one refuses, or if a package is missing."""
-    folder = config.explicit_log_dir
+    folder, mlflow = config.explicit_log_dir, dict(config.mlflow_logger_kwargs)
+    if not {"tracking_uri", "save_dir"} & mlflow.keys() and "MLFLOW_TRACKING_URI" not in os.environ:
+        # A database in the run's folder: a requeued job finds its run whatever its working folder is.
+        Path(folder).resolve().mkdir(parents=True, exist_ok=True)
+        mlflow["tracking_uri"] = f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
     wanted = {
         "create_tensorboard_logger": (
             "TensorBoardLogger",
@@ -123,7 +125,7 @@ def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]
             {"save_dir": folder, "name": "tensorboard", "version": "", "purge_step": first_step},
         ),
         "create_wandb_logger": ("WandbLogger", {"save_dir": folder, **config.wandb_logger_kwargs}),
-        "create_mlflow_logger": ("MLFlowLogger", _mlflow_arguments(config)),
+        "create_mlflow_logger": ("MLFlowLogger", mlflow),
     }
     loggers: list[Any] = []
     for switch, (class_name, arguments) in wanted.items():
@@ -145,17 +147,6 @@ def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]
                 f"exp_manager.{switch}=false."
             ) from error
     return loggers
-
-
-def _mlflow_arguments(config: ExpManagerConfig) -> dict[str, Any]:
-    """Returns MLflow's arguments. If no server is given, adds a database in the run's folder, so a requeued job finds
-    its run whatever its working folder is."""
-    given = dict(config.mlflow_logger_kwargs)
-    if not {"tracking_uri", "save_dir"} & given.keys() and "MLFLOW_TRACKING_URI" not in os.environ:
-        folder = Path(config.explicit_log_dir).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        given["tracking_uri"] = f"sqlite:///{folder / 'mlflow.db'}"
-    return given
 
 
 class _Feed:

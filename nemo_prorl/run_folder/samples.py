@@ -7,7 +7,7 @@ through the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,26 +39,20 @@ def gather_samples(
 
     share: what this rank has sampled of the validation.
     """
-    chosen = list(_chosen(groups, num_kept))
+    if num_kept is None:
+        chosen = [(index, member) for index, group in enumerate(groups) for member in group.members]
+    else:
+        # The first rollouts of groups that are spread evenly over all, and so over the prompt files; if there are not
+        # enough, second rollouts, and so on.
+        chosen = []
+        for place in range(max((len(group.members) for group in groups), default=0)):
+            here = [(i, group.members[place]) for i, group in enumerate(groups) if len(group.members) > place]
+            num_taken = min(num_kept - len(chosen), len(here))
+            chosen += [here[number * len(here) // num_taken] for number in range(num_taken)]
     wanted = {(index, member.rollout.sibling) for index, member in chosen}
     mine = {(i, r.sibling): r.text for i, group in share.items() for r in group if (i, r.sibling) in wanted}
     texts = {key: text for part in ranks.gather(mine) for key, text in part.items()}
     return [Sample(member=member, text=texts[index, member.rollout.sibling]) for index, member in chosen]
-
-
-def _chosen(groups: Sequence[RolloutGroup], num_kept: int | None) -> Iterator[tuple[int, ScoredRollout]]:
-    """Yields (index of the group, member): all in order if num_kept is None. Otherwise the first rollouts of groups
-    that are spread evenly over all, and so over the prompt files; if there are not enough, second rollouts, and so on.
-    """
-    if num_kept is None:
-        yield from ((index, member) for index, group in enumerate(groups) for member in group.members)
-        return
-    num_left = num_kept
-    for place in range(max((len(group.members) for group in groups), default=0)):
-        here = [(i, group.members[place]) for i, group in enumerate(groups) if len(group.members) > place]
-        num_taken = min(num_left, len(here))
-        yield from (here[number * len(here) // num_taken] for number in range(num_taken))
-        num_left -= num_taken
 
 
 def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[Sample]) -> None:

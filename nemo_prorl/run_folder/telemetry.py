@@ -102,14 +102,13 @@ def is_record(value: Any) -> bool:
 
 def _lines(content: bytes) -> list[Any]:
     """Returns the value of every line that is not empty; None for one that is no JSON."""
-    return [_parsed(line) for line in content.splitlines() if line.strip()]
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    values = []
+    for line in filter(bytes.strip, content.splitlines()):
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError):
+            values.append(None)
+    return values
 
 
 class Telemetry:
@@ -170,7 +169,12 @@ class Telemetry:
             for line in self._progress.lines(record, stage_step):
                 self._log.say(line)
         if PROMPT_MEAN in record:
-            self._log.say(_validation_line(record))
+            rewards = sorted(key for key in record if re.fullmatch("validation/[^/]+/score", key))
+            parts = ", ".join(f"{key.split('/')[1]} {record[key]:.3f}" for key in rewards)
+            means = f"reward {record[PROMPT_MEAN]:.3f}"
+            if DOMAIN_MEAN in record:
+                means = f"mean over domains {record[DOMAIN_MEAN]:.3f}, over prompts {record[PROMPT_MEAN]:.3f}"
+            self._log.say(f"   held out at step {record['step']}: {means} ({parts})")
         for line in self._watch(record):
             self._log.say(f"   {line}")
 
@@ -250,12 +254,3 @@ def _left(seconds: float) -> str:
     if days:
         return f"{days}d{hours_of_day:02d}h" if days < 100 else f"{days}d"
     return f"{hours}h{minutes_of_hour:02d}m" if hours else f"{minutes}m{rest:02d}s"
-
-
-def _validation_line(record: Mapping[str, Any]) -> str:
-    rewards = sorted(key for key in record if re.fullmatch("validation/[^/]+/score", key))
-    parts = ", ".join(f"{key.split('/')[1]} {record[key]:.3f}" for key in rewards)
-    means = f"reward {record[PROMPT_MEAN]:.3f}"
-    if DOMAIN_MEAN in record:
-        means = f"mean over domains {record[DOMAIN_MEAN]:.3f}, over prompts {record[PROMPT_MEAN]:.3f}"
-    return f"   held out at step {record['step']}: {means} ({parts})"
