@@ -35,19 +35,10 @@ from nemo_prorl.reward_sources.service import (
     check_tasks,
     reward_client,
 )
-from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder import markers, terminal
 from nemo_prorl.run_folder.checkpoints import checkpoint_name
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.loggers import FINISH_S
-from nemo_prorl.run_folder.markers import (
-    done_marker,
-    failed_marker,
-    is_done,
-    mark_done,
-    mark_failed,
-    why_failed,
-    withdraw_reset_request,
-)
 from nemo_prorl.run_folder.origin import provenance, write_resolved
 from nemo_prorl.run_folder.starts import recorded_start
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
@@ -103,11 +94,11 @@ def train(config: RunConfig) -> int:
     )
     # Only the main rank reads the folder, because a shared file system may show other ranks an older state, and because
     # a thousand ranks that list one folder would overload the file system.
-    if ranks.on_main(lambda: is_done(run_dir, stage)):
+    if ranks.on_main(lambda: markers.is_done(run_dir, stage)):
         if ranks.layout.is_main:
             said = (
                 f"stage {stage} is already done in {run_dir}; to train it further, remove "
-                f"{done_marker(run_dir, stage)} and raise trainer.num_steps"
+                f"{markers.done_marker(run_dir, stage)} and raise trainer.num_steps"
             )
             print(terminal.fitted(said, sys.stdout))
         return 0
@@ -142,14 +133,16 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
             watchdog.beat()
             outcome, state = train_stage(config, start, ranks, log, watchdog, at_the_end)
             if ranks.layout.is_main and outcome is not Outcome.paused:
-                mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
+                markers.mark_done(
+                    run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state)
+                )
             ranks.barrier()
             recorder.end(outcome)
         except BaseException as error:
             with suppress(OSError):  # such as a full disk, which `error` reports already
                 log.note(f"error: {error or type(error).__name__}")
             if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
-                mark_failed(run_dir, config.stage.name, reason=str(error))
+                markers.mark_failed(run_dir, config.stage.name, reason=str(error))
             raise
 
 
@@ -319,7 +312,7 @@ def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:
 def check_not_failed(run_dir: Path, stage: str) -> None:
     """Raises ConfigError if Slurm has requeued a stage that is marked as failed. A user who submits a failed stage
     again is trusted to have corrected the cause."""
-    reason = why_failed(run_dir, stage)
+    reason = markers.why_failed(run_dir, stage)
     if reason and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
         raise ConfigError(
             f"stage {stage} in {run_dir} failed: {reason} Correct the cause and submit the stage again; a requeue does "
@@ -331,8 +324,9 @@ def clear_marks(config: RunConfig, log: RunLog) -> None:
     """Removes what is out of date when a stage starts or continues: its NAME.failed marker, and a request for a reset
     that was made before its parent ended."""
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage
-    failed_marker(run_dir, stage.name).unlink(missing_ok=True)
-    if stage.parent and withdraw_reset_request(run_dir, asked_before=done_marker(run_dir, stage.parent)):
+    markers.failed_marker(run_dir, stage.name).unlink(missing_ok=True)
+    parents_end = markers.done_marker(run_dir, stage.parent)
+    if stage.parent and markers.withdraw_reset_request(run_dir, asked_before=parents_end):
         log.say(f"the request for a reset from before the end of stage {stage.parent} is withdrawn")
 
 

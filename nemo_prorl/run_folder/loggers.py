@@ -174,6 +174,8 @@ class _Feed:
             marks.note(self.name, num_records=self._num_sent)
         self._num_put = len(past)
         self._queue = deque(enumerate(past))
+        self._run_id = ""
+        """The logger's name for the run, known once it is open."""
         self._has_refused = False
         self._changed = threading.Condition()
         self._status = ""
@@ -233,7 +235,7 @@ class _Feed:
                 self._num_rows += 1
                 if self.name:
                     self._marks.note(
-                        self.name, id=self._run_id(), num_records=index + 1, num_rows=self._num_rows
+                        self.name, id=self._run_id, num_records=index + 1, num_rows=self._num_rows
                     )
             self._queue.popleft()
         if status:
@@ -283,9 +285,6 @@ class _Feed:
     def _end(self, status: str) -> None:
         self._logger.finalize(status)
 
-    def _run_id(self) -> str:
-        return ""
-
 
 class _TensorBoardFeed(_Feed):
     def _open(self) -> None:
@@ -318,6 +317,7 @@ class _WandbFeed(_Feed):
         """What a process before has handed to W&B may not have been uploaded: the server says how many rows it has."""
         self._logger.log_hyperparams(_options(self._config))
         run = self._logger.experiment
+        self._run_id = str(run.id)
         if not run.offline:
             num_lost = max(0, self._marks.num_rows(self.name) - int(run.starting_step))
             self._num_sent = max(0, min(self._num_sent, self._num_marked - num_lost))
@@ -337,9 +337,6 @@ class _WandbFeed(_Feed):
                 f"warning: {self._title} has not taken everything within {FINISH_S:g} s. {self._what_is_missing()}"
             )
 
-    def _run_id(self) -> str:
-        return str(self._logger.experiment.id)
-
     def _what_is_missing(self) -> str:
         """W&B's own process has what is no longer in the queue, but perhaps not the server."""
         files = Path(self._logger.save_dir or ".") / "wandb" / "run-*"
@@ -357,7 +354,8 @@ class _MlflowFeed(_Feed):
         named changed.OPTION."""
         from mlflow.entities import Param, RunTag
 
-        client, run_id = self._logger.experiment, self._logger.run_id
+        client, run_id = self._logger.experiment, str(self._logger.run_id)
+        self._run_id = run_id
         self._marks.note(self.name, id=run_id)
         client.update_run(run_id, status="RUNNING")
         known = client.get_run(run_id).data.params
@@ -377,9 +375,6 @@ class _MlflowFeed(_Feed):
 
     def _send(self, step: int, numbers: dict[str, float]) -> None:
         self._logger.log_metrics({_mlflow_name(name): value for name, value in numbers.items()}, step=step)
-
-    def _run_id(self) -> str:
-        return str(self._logger.run_id)
 
 
 def _mlflow_name(name: str) -> str:

@@ -57,7 +57,23 @@ def gather_samples(
 
 def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[Sample]) -> None:
     """Writes the samples of a stage's validation, which followed `step`."""
-    lines = [json.dumps(_record(step, sample), ensure_ascii=False) for sample in samples]
+    lines = []
+    for sample in samples:
+        member, rollout, prompt = sample.member, sample.member.rollout, sample.member.rollout.prompt
+        record = {
+            "step": step,
+            "uid": prompt.uid,
+            "domain": prompt.domain,
+            "source": prompt.source,
+            "prompt": prompt.text,
+            "response": sample.text,
+            "score": member.verdict.score,
+            "verdict": member.verdict.verdict,
+            "finish": rollout.finish.value,
+            "num_tokens": rollout.num_tokens,
+            **({"parts": dict(member.parts)} if member.parts else {}),
+        }
+        lines.append(json.dumps(record, ensure_ascii=False))
     if lines:
         replace_text(sample_files(run_dir).path(step, stage), "\n".join(lines) + "\n")
 
@@ -66,20 +82,3 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
     """Returns a record per sample with step, uid, domain, source, prompt, response, score, verdict, finish and
     num_tokens; with reward functions also parts, which maps their names to values."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _record(step: int, sample: Sample) -> dict[str, Any]:
-    member, rollout, prompt = sample.member, sample.member.rollout, sample.member.rollout.prompt
-    return {
-        "step": step,
-        "uid": prompt.uid,
-        "domain": prompt.domain,
-        "source": prompt.source,
-        "prompt": prompt.text,
-        "response": sample.text,
-        "score": member.verdict.score,
-        "verdict": member.verdict.verdict,
-        "finish": rollout.finish.value,
-        "num_tokens": rollout.num_tokens,
-        **({"parts": dict(member.parts)} if member.parts else {}),
-    }

@@ -14,13 +14,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import (
-    AlgorithmConfig,
-    ConfigError,
-    ControllerConfig,
-    ControllerMode,
-    CorrectionLevel,
-)
+from nemo_prorl.config import AlgorithmConfig, ConfigError, ControllerConfig, ControllerMode, CorrectionLevel
 from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
