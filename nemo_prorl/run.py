@@ -42,21 +42,14 @@ from nemo_prorl.run_folder.loggers import FINISH_S
 from nemo_prorl.run_folder.origin import provenance, write_resolved
 from nemo_prorl.run_folder.starts import recorded_start
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
+from nemo_prorl.training import evaluation, stages
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, load_policy
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
-from nemo_prorl.training.evaluation import begin_measuring, measurement
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import canary_prompt
-from nemo_prorl.training.stages import (
-    Outcome,
-    StartingPoint,
-    best_without_checkpoint,
-    find_intact_start,
-    find_starting_point,
-)
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
@@ -125,14 +118,14 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
         ) as recorder,
         Watchdog(run_dir, rank=rank, timeout_s=config.trainer.hang_timeout_s, recorder=recorder) as watchdog,
     ):
-        start = find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
+        start = stages.find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
         if ranks.layout.is_main:
             clear_marks(config, log)
         try:
             watchdog.beat()
             outcome, state = train_stage(config, start, ranks, log, watchdog, at_the_end)
-            if ranks.layout.is_main and outcome is not Outcome.paused:
+            if ranks.layout.is_main and outcome is not stages.Outcome.paused:
                 markers.mark_done(
                     run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state)
                 )
@@ -146,11 +139,11 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
             raise
 
 
-def starting_point(config: RunConfig) -> StartingPoint:
+def starting_point(config: RunConfig) -> stages.StartingPoint:
     """Returns where `train` would start, judging by the run's folder. Raises ConfigError if it must not start."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
     check_not_failed(run_dir, config.stage.name)
-    start = find_starting_point(config)
+    start = stages.find_starting_point(config)
     if start.is_resume:
         check_same_run(config, run_dir)
         check_not_beyond(config, start)
@@ -159,12 +152,12 @@ def starting_point(config: RunConfig) -> StartingPoint:
 
 def train_stage(
     config: RunConfig,
-    start: StartingPoint,
+    start: stages.StartingPoint,
     ranks: Ranks,
     log: RunLog,
     watchdog: Watchdog,
     at_the_end: ExitStack,
-) -> tuple[Outcome, RunState]:
+) -> tuple[stages.Outcome, RunState]:
     """Builds everything that the loop needs, the cheapest checks first, and runs it. Returns why the loop ended and the
     final state. The loggers stay open until the caller leaves `at_the_end`."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
@@ -191,7 +184,7 @@ def train_stage(
             if start.is_resume:
                 check_same_rows(prompts, state)
             prompts.restore(state.prompts)
-        measured = ranks.on_main(lambda: measurement(config, inputs.held_out, grader.version))
+        measured = ranks.on_main(lambda: evaluation.measurement(config, inputs.held_out, grader.version))
         for change in noted_changes(state, grader.parts, measured, is_resume=start.is_resume):
             log.say(change)
         watchdog.beat()
@@ -207,7 +200,7 @@ def train_stage(
             provenance=provenance(),
         )
         telemetry = open_telemetry(config, log, state, at_the_end) if is_main else None
-        if sentence := best_without_checkpoint(start, config):
+        if sentence := stages.best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
             log.say(network.sentence)
@@ -234,7 +227,7 @@ def train_stage(
         with pausing_on_interrupt(speaks=is_main) if saves else nullcontext():
             outcome = trainer.fit()
         if telemetry is not None:
-            telemetry.is_paused = outcome is Outcome.paused
+            telemetry.is_paused = outcome is stages.Outcome.paused
         return outcome, state
 
 
@@ -286,7 +279,10 @@ def noted_changes(
 ) -> list[str]:
     """Notes in `state` what the stage is rewarded by and what its validations measure. Returns a sentence on each that
     has changed; of the reward only since the stage's own last checkpoint, because stages may have different ones."""
-    changes = [what_changed(state.reward, reward) if is_resume else "", begin_measuring(state, measured)]
+    changes = [
+        what_changed(state.reward, reward) if is_resume else "",
+        evaluation.begin_measuring(state, measured),
+    ]
     state.reward = reward
     return [change for change in changes if change]
 
@@ -349,7 +345,7 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
             )
 
 
-def check_not_beyond(config: RunConfig, start: StartingPoint) -> None:
+def check_not_beyond(config: RunConfig, start: stages.StartingPoint) -> None:
     """Raises ConfigError if a resumed stage has taken more steps than trainer.num_steps."""
     taken, wanted = start.state().stage_step, config.trainer.num_steps
     if taken > wanted:
@@ -370,7 +366,7 @@ def check_same_rows(prompts: PromptMix, state: RunState) -> None:
         )
 
 
-def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple[Policy, RunState]:
+def build_policy(config: RunConfig, ranks: Ranks, start: stages.StartingPoint) -> tuple[Policy, RunState]:
     """Returns the policy with which the stage starts or continues, after the resets at its start, and its state."""
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
 

@@ -18,16 +18,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import hydra
 import yaml
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, Node, OmegaConf, errors, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from nemo_prorl.config import ConfigError, DataBuildConfig, RunConfig, did_you_mean
 from nemo_prorl.config.help import (
@@ -105,7 +103,7 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
         config = OmegaConf.to_object(composed)
     except ConfigError:
         raise
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+    except (HydraException, errors.OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise ConfigError(_explain(error, source, conf_dir)) from None
     assert isinstance(config, RunConfig)
     # Infinity and NaN are numbers in YAML and would pass most range checks.
@@ -154,8 +152,8 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 def _of_files(config_name: str, choices: Sequence[str], conf_dir: Path) -> DictConfig:
     """Returns what Hydra makes of the files alone."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
-        return hydra_compose(config_name, overrides=list(choices))
+    with hydra.initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
+        return hydra.compose(config_name, overrides=list(choices))
 
 
 @functools.cache
@@ -232,7 +230,7 @@ def _set(composed: Any, option: Option, entry: str, value: Any) -> None:
                 OmegaConf.select(composed, option.key)[entry] = value
             else:
                 OmegaConf.update(composed, option.key, value, merge=False)
-    except (OmegaConfBaseException, ValueError):
+    except (errors.OmegaConfBaseException, ValueError):
         raise ConfigError(_wrong_type(option.key + (entry and "." + entry), value, option)) from None
 
 
@@ -278,7 +276,7 @@ def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
     caused it has the reason."""
     if (named := re.match(r"In '([^']+)':", str(error))) and named[1] != GIVEN:
         source = f"{conf_dir.name}/{named[1]}.yaml"
-    while not isinstance(error, OmegaConfBaseException) and (error.__cause__ or error.__context__):
+    while not isinstance(error, errors.OmegaConfBaseException) and (error.__cause__ or error.__context__):
         error = error.__cause__ or error.__context__ or error
     key = str(getattr(error, "full_key", None) or "")
     match error:
