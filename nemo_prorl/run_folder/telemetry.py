@@ -238,19 +238,16 @@ class Progress:
         is_due = self._num_shown % self.TITLE_EVERY == 0
         self._num_shown += 1
         self._shown_s += float(record.get("time/step_s", 0.0))
+        # What is left, in its two largest units: 4m05s, 3h20m, 12d03h.
         left_s = self._shown_s / self._num_shown * (self._num_steps - stage_step)
+        minutes, seconds = divmod(int(left_s), 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        left = f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s"
+        if days:
+            left = f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
         position = f"{stage_step:>{width // 2}}/{total}"
         cells = "".join(column.cell(record) for column in COLUMNS)
-        line = f"{position:<{width}}{cells}{_left(left_s):>{LEFT_WIDTH}}"
+        line = f"{position:<{width}}{cells}{left:>{LEFT_WIDTH}}"
         title = f"{'step'.center(width)}{titles}{'left':>{LEFT_WIDTH}}"
         return [title, line] if is_due else [line]
-
-
-def _left(seconds: float) -> str:
-    """Returns a duration in its two largest units: 4m05s, 3h20m, 12d03h."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes_of_hour = divmod(minutes, 60)
-    days, hours_of_day = divmod(hours, 24)
-    if days:
-        return f"{days}d{hours_of_day:02d}h" if days < 100 else f"{days}d"
-    return f"{hours}h{minutes_of_hour:02d}m" if hours else f"{minutes}m{rest:02d}s"
