@@ -74,7 +74,11 @@ def build(folder: Path, *, num_updates: int = 0) -> None:
     """Builds in a temporary folder, then renames it; an older build is replaced. num_updates: of the supervised
     training of a new base policy; 0 copies the shipped one."""
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    held_out = {(name, size): _held_out(name, size) for name, task in TASKS.items() for size in task.sizes}
+    held_out = dict[tasks.Level, list[Problem]]()
+    for name, task in TASKS.items():
+        for size in task.sizes:
+            candidates = tasks.problems(name, size, count=3 * NUM_HELD_OUT, split="held_out")
+            held_out[name, size] = candidates[: len(candidates) // 3]  # a third where a level has few
     _write_prompts(aside, held_out)
     if num_updates:
         _train_policy(policy_folder(aside), held_out, num_updates)
@@ -84,12 +88,6 @@ def build(folder: Path, *, num_updates: int = 0) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     os.replace(aside, folder)
-
-
-def _held_out(name: str, size: int) -> list[Problem]:
-    """Returns the held-out problems of a level: a third of its problems where it has few."""
-    candidates = tasks.problems(name, size, count=3 * NUM_HELD_OUT, split="held_out")
-    return candidates[: len(candidates) // 3]
 
 
 def _write_prompts(folder: Path, held_out: Mapping[tasks.Level, list[Problem]]) -> None:

@@ -251,7 +251,13 @@ def whole(problem: Problem, style: str, stream: random.Random) -> tuple[Row, str
         case "careful":
             return problem.row, f"{thought}<answer>{problem.answer}</answer>"
         case "guess":
-            return problem.row, f"<think></think><answer>{_wrong(problem.answer, stream)}</answer>"
+            if problem.answer.isdigit():  # a nearby number
+                wrong = str(max(0, int(problem.answer) + stream.choice([-10, -2, -1, 1, 2, 10])))
+            else:  # the same characters in another order
+                characters = list(problem.answer)
+                stream.shuffle(characters)
+                wrong = "".join(characters)
+            return problem.row, f"<think></think><answer>{wrong}</answer>"
         case "unmarked":
             return problem.row, thought + problem.answer
     raise AssertionError(style)
@@ -269,12 +275,3 @@ def part(problem: Problem, stream: random.Random) -> tuple[Row, str]:
         ended = start + length >= len(states)
     response = f"<think>{','.join(shown)}</think>" + (f"<answer>{problem.answer}</answer>" if ended else "")
     return replace(problem.row, messages=({"role": "user", "content": prompt},)), response
-
-
-def _wrong(answer: str, stream: random.Random) -> str:
-    """Returns a nearby number, or the answer's characters in another order."""
-    if answer.isdigit():
-        return str(max(0, int(answer) + stream.choice([-10, -2, -1, 1, 2, 10])))
-    characters = list(answer)
-    stream.shuffle(characters)
-    return "".join(characters)

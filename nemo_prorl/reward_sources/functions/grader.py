@@ -162,7 +162,9 @@ class FunctionGrader:
         """Makes one call, and resolves the items unless they are worth trying one by one. Returns why the call failed;
         None if it succeeded."""
         try:
-            values = self._call(batch)
+            if self._closed:
+                raise CallFailed(_RUN_HAS_ENDED, again=False)
+            values = self._process.call(arguments(self._process.start(), batch), len(batch))
         except FunctionUnusable as error:
             failure, again = f"cannot be used: {error}", False
         except CallFailed as error:
@@ -181,13 +183,6 @@ class FunctionGrader:
         elif len(batch) == 1:
             self._resolve_all(batch, failure)
         return failure
-
-    def _call(self, batch: Sequence[Item]) -> list[float | str]:
-        """Calls the function in its process. Raises CallFailed or FunctionUnusable."""
-        if self._closed:
-            raise CallFailed(_RUN_HAS_ENDED, again=False)
-        values = self._process.call(arguments(self._process.start(), batch), len(batch))
-        return [float(value) if isinstance(value, int | float) else str(value) for value in values]
 
     def _give_up_waiting(self, why: str) -> None:
         with self._changed:
