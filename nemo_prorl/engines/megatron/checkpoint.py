@@ -37,7 +37,7 @@ from nemo_prorl.engines.megatron.core import (
     parallel_state,
 )
 from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
-from nemo_prorl.engines.megatron.weights import Split, WholeParameter, whole_parameters
+from nemo_prorl.engines.megatron.weights import Split, whole_parameters
 
 MAIN = "main"
 """Name of the optimizer's fp32 copy of a 16-bit weight, which is saved like a moment."""
@@ -105,7 +105,7 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
     if any(_has_content(entry.data) for entry in extra.values()):
         state["extra"] = extra
     manifest = Manifest(
-        precision=_precision(model),
+        precision="fp32" if all(p.dtype == torch.float32 for p in model.parameters()) else "bf16",
         fp8=_fp8_recipe(model) if "extra" in state else "",
         contents=sorted(state),
         num_updates=trained.num_updates,
@@ -160,25 +160,20 @@ def read_whole(
     for _, layer in itertools.groupby(whole_parameters(architecture), key=lambda parameter: parameter.layer):
         parameters = list(layer)
         for parameter in parameters:
-            _check_fits(reader.shape(prefix + parameter.key), parameter, architecture, directory)
+            wanted = tuple(parameter.empty(architecture).shape)
+            if parameter.layer is not None:
+                wanted = (architecture.num_layers, *wanted)
+            found = reader.shape(prefix + parameter.key)
+            if found and parameter.split is Split.vocab and found[0] >= wanted[0]:  # padded
+                found = (wanted[0], *found[1:])
+            if found != wanted:
+                raise ConfigError(
+                    f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they "
+                    "belong to different models."
+                )
         tensors = reader.read([(prefix + p.key, p.layer) for p in parameters])
         for parameter in parameters:
             yield from parameter.to_hf(tensors.pop(0), architecture)
-
-
-def _check_fits(
-    found: tuple[int, ...] | None, parameter: WholeParameter, architecture: Architecture, directory: Path
-) -> None:
-    wanted = tuple(parameter.empty(architecture).shape)
-    if parameter.layer is not None:
-        wanted = (architecture.num_layers, *wanted)
-    if found and parameter.split is Split.vocab and found[0] >= wanted[0]:  # padded
-        found = (wanted[0], *found[1:])
-    if found != wanted:
-        raise ConfigError(
-            f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they belong to "
-            "different models."
-        )
 
 
 def load_weights(directory: Path, model: torch.nn.Module) -> None:
@@ -220,7 +215,12 @@ def load(
                 _load_part(directory, trained.optimizer, model, part, weights, readers)
         optimizer_state.set_step(trained.optimizer, manifest.optimizer_step)
         if "random" in loaded:
-            _restore_random_state(loaded["random"])
+            state = loaded["random"]
+            random.setstate(state["python"])
+            np.random.set_state(state["numpy"])
+            torch.cuda.set_rng_state(state["cuda"])
+            torch.set_rng_state(state["torch"])
+            get_cuda_rng_tracker().set_states(state["megatron"])
     return manifest.num_updates
 
 
@@ -233,8 +233,12 @@ def _load_tensors(
 ) -> None:
     """Fills `targets`, the local shards by parameter name. One replica reads each and broadcasts it. Collective."""
     mine = {name: tensor for name, tensor in targets.items() if readers[name] == _replica()}
-    _copy_into(mine, _read_mine(directory, prefix, weights, mine))
+    read = _read_mine(directory, prefix, weights, mine)
     with torch.no_grad():
+        for name, target in mine.items():
+            # Megatron does not read in place what it stores in parts: they are joined in other memory.
+            if target.data_ptr() != read[name].data_ptr():
+                target.copy_(read[name])
         for name, target in targets.items():
             target.copy_(_broadcast(target.detach(), readers[name]))
 
@@ -266,7 +270,7 @@ def _read_mine(
     places = _with_data(prefix, weights, tensors)
     for name, place in places.items():
         places[name] = replace(place, replica_id=(*place.replica_id[:-1], 0))  # no other replica reads it
-    loaded = dist_checkpointing.load({"tensors": places}, str(directory))  # most in place, see _copy_into
+    loaded = dist_checkpointing.load({"tensors": places}, str(directory))
     tensors_read: dict[str, torch.Tensor] = loaded.get("tensors", {})
     return tensors_read
 
@@ -365,14 +369,6 @@ def _to_write(
     return placed
 
 
-def _copy_into(targets: Mapping[str, torch.Tensor], sources: Mapping[str, torch.Tensor]) -> None:
-    """Copies what Megatron has not read in place: tensors that it stores in parts are joined in other memory."""
-    with torch.no_grad():
-        for name, target in targets.items():
-            if target.data_ptr() != sources[name].data_ptr():
-                target.copy_(sources[name])
-
-
 def _parts(model: torch.nn.Module) -> list[str]:
     """Returns the names of the tensors that the optimizer keeps for each parameter."""
     has_copies = any(parameter.dtype != torch.float32 for parameter in model.parameters())
@@ -409,10 +405,6 @@ def _held_span(whole: torch.Tensor, slot: optimizer_state.Slot) -> torch.Tensor:
     return whole.view(-1) if slot.span is None else whole.view(-1)[slot.span]
 
 
-def _precision(model: torch.nn.Module) -> str:
-    return "fp32" if all(p.dtype == torch.float32 for p in model.parameters()) else "bf16"
-
-
 def _layout() -> dict[str, int]:
     return {
         "world_size": dist.get_world_size(),
@@ -430,11 +422,3 @@ def _random_state() -> ShardedObject:
         "megatron": get_cuda_rng_tracker().get_states(),
     }
     return ShardedObject("random", state, (dist.get_world_size(),), (dist.get_rank(),), replica_id=0)
-
-
-def _restore_random_state(state: Mapping[str, Any]) -> None:
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    torch.cuda.set_rng_state(state["cuda"])
-    torch.set_rng_state(state["torch"])
-    get_cuda_rng_tracker().set_states(state["megatron"])

@@ -30,6 +30,7 @@ from nemo_prorl.run_folder.storage import (
 
 SHARD_BYTES = 5 << 30
 """Largest size of a file of weights."""
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def import_hf(hf_dir: Path, out_dir: Path) -> None:
@@ -38,7 +39,6 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
 
     Raises ConfigError for a model that is not supported, and for weights that are damaged or do not fit its config.
     """
-    hf_dir, out_dir = Path(hf_dir), Path(out_dir)
     architecture = read_architecture(hf_dir)
     check_files(hf_dir, architecture)
     check_tokenizer(hf_dir)
@@ -56,7 +56,7 @@ def export_hf(
     checkpoint_dir: Path,
     out_dir: Path,
     *,
-    dtype: Precision | str | None = None,
+    dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     card: str = "",
 ) -> None:
@@ -67,12 +67,10 @@ def export_hf(
     it is empty. Raises ConfigError if there is no checkpoint, or if the model's config is missing;
     `run_folder.checkpoints.locate_checkpoint` refuses damaged ones.
     """
-    checkpoint_dir = Path(checkpoint_dir)
     shards, side_files = _find_parts(checkpoint_dir)
     architecture = read_architecture(side_files)
     _one_process()
-    main = dtype is not None and _torch_dtype(dtype) is torch.float32
-    stream = checkpoint.read_whole(shards, architecture, main=main)
+    stream = checkpoint.read_whole(shards, architecture, main=dtype == "fp32")
     save_hf(stream, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes, card=card)
 
 
@@ -81,7 +79,7 @@ def save_hf(
     source_dir: Path,
     out_dir: Path,
     *,
-    dtype: Precision | str | None = None,
+    dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     card: str = "",
     write: bool = True,
@@ -91,15 +89,18 @@ def save_hf(
 
     If producing the tensors is collective, every rank must call this, with write=False on all but one.
     """
-    wanted = None if dtype is None else _torch_dtype(dtype)
     if not write:
         for _ in named_weights:
             pass
         return
-    with replacing_folder(Path(out_dir)) as aside:
-        copy_model_files(Path(source_dir), aside)
-        dtypes = _write_shards(named_weights, aside, wanted, shard_bytes)
-        _record_dtype(aside / "config.json", dtypes)
+    with replacing_folder(out_dir) as aside:
+        copy_model_files(source_dir, aside)
+        dtypes = _write_shards(named_weights, aside, None if dtype is None else _DTYPES[dtype], shard_bytes)
+        if len(dtypes) == 1:
+            config = json.loads((aside / "config.json").read_text())
+            key = "torch_dtype" if "torch_dtype" in config else "dtype"  # of transformers 4 and 5
+            config[key] = str(dtypes.pop()).removeprefix("torch.")
+            (aside / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         if card:
             (aside / "README.md").write_text(card, encoding="utf-8")
 
@@ -174,17 +175,3 @@ def _write_shards(
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": place}, indent=2)
         (folder / "model.safetensors.index.json").write_text(text)
     return dtypes
-
-
-def _record_dtype(config_file: Path, dtypes: set[torch.dtype]) -> None:
-    """Writes the dtype into config.json, where readers look for it: transformers 4 in torch_dtype, 5 in dtype."""
-    config = json.loads(config_file.read_text())
-    if len(dtypes) == 1:
-        key = "torch_dtype" if "torch_dtype" in config else "dtype"
-        config[key] = str(dtypes.pop()).removeprefix("torch.")
-        config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-
-
-def _torch_dtype(precision: Precision | str) -> torch.dtype:
-    name = precision if isinstance(precision, str) else precision.name
-    return {"fp32": torch.float32, "bf16": torch.bfloat16}[name]
