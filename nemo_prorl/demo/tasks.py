@@ -11,7 +11,7 @@ before by the same step at every size, so a policy that knows the step and can r
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -193,6 +193,8 @@ class Problem:
 
 SEEDS = {"held_out": 1, "train": 2, "warm_start": 3}
 """Split -> seed of the generator."""
+MOST_ENTRIES = 60_000
+"""Entries of a generator that are looked at."""
 
 
 def problems(
@@ -200,41 +202,35 @@ def problems(
 ) -> list[Problem]:
     """Returns up to `count` problems with different questions, none of them in `exclude`; fewer if the level has
     fewer."""
-    found: dict[str, Problem] = {}
-    for problem in _stream(name, size, split):
-        if problem.question not in exclude:
-            found.setdefault(problem.question, problem)
-        if len(found) == count:
-            break
-    return list(found.values())
-
-
-MOST_ENTRIES = 60_000
-"""Entries of a generator that are looked at."""
-
-
-def _stream(name: str, size: int, split: str) -> Iterator[Problem]:
     import reasoning_gym
 
     task = TASKS[name]
     entries = reasoning_gym.create_dataset(
         task.generator, size=MOST_ENTRIES, seed=SEEDS[split], **task.options(size)
     )
+    found: dict[str, Problem] = {}
     for index in range(MOST_ENTRIES):
         entry = entries[index]
-        if task.keep(entry):
-            yield Problem(
-                row=Row(
-                    uid=f"{name}/{size}/{split}/{index}",
-                    domain="logic",
-                    source=f"{name}/{size}",
-                    split=split,
-                    messages=({"role": "user", "content": task.question(entry)},),
-                    task={"task": task.generator, "entry": entry},
-                ),
-                states=task.states(entry),
-                answer=entry["answer"].replace(".0", "").replace(" ", ""),
-            )
+        if not task.keep(entry):
+            continue
+        question = task.question(entry)
+        if question in exclude or question in found:
+            continue
+        found[question] = Problem(
+            row=Row(
+                uid=f"{name}/{size}/{split}/{index}",
+                domain="logic",
+                source=f"{name}/{size}",
+                split=split,
+                messages=({"role": "user", "content": question},),
+                task={"task": task.generator, "entry": entry},
+            ),
+            states=task.states(entry),
+            answer=entry["answer"].replace(".0", "").replace(" ", ""),
+        )
+        if len(found) == count:
+            break
+    return list(found.values())
 
 
 STYLES = {"careful": 0.7, "guess": 0.2, "unmarked": 0.1}

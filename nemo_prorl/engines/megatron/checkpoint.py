@@ -24,18 +24,10 @@ import torch
 import torch.distributed as dist
 
 from nemo_prorl.config import ConfigError, Precision
-from nemo_prorl.engines.megatron import optimizer_state
+from nemo_prorl.engines.megatron import core, optimizer_state
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
-from nemo_prorl.engines.megatron.core import (
-    MegatronOptimizer,
-    ShardedObject,
-    apply_factories,
-    dict_list_map_inplace,
-    dist_checkpointing,
-    get_cuda_rng_tracker,
-    parallel_state,
-)
+from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
 from nemo_prorl.engines.megatron.weights import Split, whole_parameters
 
@@ -66,7 +58,7 @@ class Manifest:
 class Trained:
     """What a policy saves besides its weights."""
 
-    optimizer: MegatronOptimizer
+    optimizer: core.MegatronOptimizer
     reference: dict[str, torch.Tensor]
     """CPU copies of the local weights, by parameter name."""
     num_updates: int
@@ -203,7 +195,7 @@ def load(
         objects["random"] = _random_state()
     if manifest.fp8 and manifest.fp8 == _fp8_recipe(model):
         objects["extra"] = _extra_states(model)
-    loaded = dist_checkpointing.load(objects, str(directory)) if objects else {}
+    loaded = core.dist_checkpointing.load(objects, str(directory)) if objects else {}
     if "extra" in loaded:
         model.load_state_dict(loaded["extra"], strict=False)
     trained.optimizer.reload_model_params()
@@ -220,7 +212,7 @@ def load(
             np.random.set_state(state["numpy"])
             torch.cuda.set_rng_state(state["cuda"])
             torch.set_rng_state(state["torch"])
-            get_cuda_rng_tracker().set_states(state["megatron"])
+            core.get_cuda_rng_tracker().set_states(state["megatron"])
     return manifest.num_updates
 
 
@@ -245,7 +237,7 @@ def _load_tensors(
 
 def _load_part(
     directory: Path,
-    optimizer: MegatronOptimizer,
+    optimizer: core.MegatronOptimizer,
     model: torch.nn.Module,
     part: str,
     weights: Mapping[str, Any],
@@ -270,7 +262,7 @@ def _read_mine(
     places = _with_data(prefix, weights, tensors)
     for name, place in places.items():
         places[name] = replace(place, replica_id=(*place.replica_id[:-1], 0))  # no other replica reads it
-    loaded = dist_checkpointing.load({"tensors": places}, str(directory))
+    loaded = core.dist_checkpointing.load({"tensors": places}, str(directory))
     tensors_read: dict[str, torch.Tensor] = loaded.get("tensors", {})
     return tensors_read
 
@@ -364,8 +356,8 @@ def _to_write(
         replica_id = (*in_replica, (replica - writers[name]) % num_replicas)
         shards = _with_data(prefix, {name: replace(weights[name], replica_id=replica_id)}, {name: tensor})
         # Tensors that Megatron stores in parts are split before the copy; otherwise each part would be copied again.
-        apply_factories(shards)
-        placed |= dict_list_map_inplace(to_host, shards)
+        core.apply_factories(shards)
+        placed |= core.dict_list_map_inplace(to_host, shards)
     return placed
 
 
@@ -376,7 +368,7 @@ def _parts(model: torch.nn.Module) -> list[str]:
 
 
 def _whole_states(
-    optimizer: MegatronOptimizer, model: torch.nn.Module, part: str, writers: Mapping[str, int]
+    optimizer: core.MegatronOptimizer, model: torch.nn.Module, part: str, writers: Mapping[str, int]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields one part of the optimizer's state for each parameter, in the parameter's shape. A state that is sharded
     over replicas is complete only on the replica that writes it. Collective among replicas."""
@@ -413,12 +405,12 @@ def _layout() -> dict[str, int]:
     }
 
 
-def _random_state() -> ShardedObject:
+def _random_state() -> core.ShardedObject:
     state = {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(),
-        "megatron": get_cuda_rng_tracker().get_states(),
+        "megatron": core.get_cuda_rng_tracker().get_states(),
     }
-    return ShardedObject("random", state, (dist.get_world_size(),), (dist.get_rank(),), replica_id=0)
+    return core.ShardedObject("random", state, (dist.get_world_size(),), (dist.get_rank(),), replica_id=0)

@@ -22,11 +22,7 @@ from nemo_prorl.engines.megatron.check import check_files
 from nemo_prorl.engines.megatron.weight_files import SafetensorsReader, check_finite
 from nemo_prorl.engines.tokenizer import check_tokenizer
 from nemo_prorl.run_folder.checkpoints import MODEL_FOLDER, POLICY_FOLDER
-from nemo_prorl.run_folder.storage import (
-    copy_model_files,
-    replacing_folder,
-    write_manifest,
-)
+from nemo_prorl.run_folder.storage import copy_model_files, replacing_folder, write_manifest
 
 SHARD_BYTES = 5 << 30
 """Largest size of a file of weights."""
@@ -67,7 +63,20 @@ def export_hf(
     it is empty. Raises ConfigError if there is no checkpoint, or if the model's config is missing;
     `run_folder.checkpoints.locate_checkpoint` refuses damaged ones.
     """
-    shards, side_files = _find_parts(checkpoint_dir)
+    # A run saves the shards in one subfolder and config.json in another, an import both in the folder itself.
+    folders = (checkpoint_dir, checkpoint_dir / POLICY_FOLDER)
+    shards = next((folder for folder in folders if checkpoint.is_checkpoint(folder)), None)
+    if shards is None:
+        raise ConfigError(
+            f"{checkpoint_dir} holds no complete checkpoint: write the folder of one, such as "
+            "checkpoints/step-00000040-main."
+        )
+    beside = (shards, checkpoint_dir / MODEL_FOLDER, checkpoint_dir)
+    side_files = next((folder for folder in beside if (folder / "config.json").is_file()), None)
+    if side_files is None:
+        raise ConfigError(
+            f"{checkpoint_dir} holds no config.json of its model: copy the model's config.json into it."
+        )
     architecture = read_architecture(side_files)
     _one_process()
     stream = checkpoint.read_whole(shards, architecture, main=dtype == "fp32")
@@ -103,24 +112,6 @@ def save_hf(
             (aside / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         if card:
             (aside / "README.md").write_text(card, encoding="utf-8")
-
-
-def _find_parts(directory: Path) -> tuple[Path, Path]:
-    """Returns (folder of the shards, folder with config.json): the checkpoint itself if it was imported, subfolders if
-    a run saved it (run_folder/checkpoints.py). Raises ConfigError if one is missing."""
-    shards = next((d for d in (directory, directory / POLICY_FOLDER) if checkpoint.is_checkpoint(d)), None)
-    if shards is None:
-        raise ConfigError(
-            f"{directory} holds no complete checkpoint: write the folder of one, such as "
-            "checkpoints/step-00000040-main."
-        )
-    beside = (shards, directory / MODEL_FOLDER, directory)
-    side_files = next((d for d in beside if (d / "config.json").is_file()), None)
-    if side_files is None:
-        raise ConfigError(
-            f"{directory} holds no config.json of its model: copy the model's config.json into it."
-        )
-    return shards, side_files
 
 
 def _one_process() -> None:

@@ -15,22 +15,11 @@ import torch.distributed as dist
 from nemo_prorl.config import Decay, Precision, RunConfig, TrainerConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import LossFunction, NonFiniteUpdate, PendingSave
-from nemo_prorl.engines.megatron import build, checkpoint, cpu, optimizer_state, weights
+from nemo_prorl.engines.megatron import build, checkpoint, core, cpu, microbatch, optimizer_state, weights
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model, use_transformer_engine
-from nemo_prorl.engines.megatron.core import (
-    clip_grad_by_total_norm_fp32,
-    get_forward_backward_func,
-    parallel_state,
-    tensor_parallel,
-)
-from nemo_prorl.engines.megatron.microbatch import (
-    Feed,
-    empty_batch,
-    packed_feed,
-    padded_feed,
-    plan_micro_batches,
-)
+from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.microbatch import Feed
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
 
@@ -141,7 +130,7 @@ class MegatronPolicy:
                 "they were."
             )
         for optimizer in self.optimizer.chained_optimizers:
-            clip_grad_by_total_norm_fp32(optimizer.get_parameters(), self.config.trainer.clip_grad, norm)
+            core.clip_grad_by_total_norm_fp32(optimizer.get_parameters(), self.config.trainer.clip_grad, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config.trainer, self.num_updates)
             # For norms and biases Megatron sets a multiplier of 0, which only its own scheduler would apply.
@@ -153,13 +142,15 @@ class MegatronPolicy:
 
     def _plan(self, batch: TokenBatch) -> list[list[int]]:
         multiple = build.token_multiple(self.config)
-        return plan_micro_batches(batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple)
+        return microbatch.plan_micro_batches(
+            batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple
+        )
 
     def _run(self, batches: Sequence[TokenBatch], loss: LossOfPass | None) -> list[dict[str, torch.Tensor]]:
         """Runs the forward pass of each micro-batch and, if there is a `loss`, the backward pass. Returns results on
         the last pipeline stage only."""
-        batches = batches or [empty_batch()]
-        make = packed_feed if self._packs else padded_feed
+        batches = batches or [microbatch.empty_batch()]
+        make = microbatch.packed_feed if self._packs else microbatch.padded_feed
         multiple = build.token_multiple(self.config)
         feeds = iter([(index, make(batch, multiple, self._device)) for index, batch in enumerate(batches)])
 
@@ -180,7 +171,7 @@ class MegatronPolicy:
 
         on_cpu = not torch.cuda.is_available()
         with cpu.threads(self.config.trainer.cpu_threads) if on_cpu else nullcontext():
-            results: list[dict[str, torch.Tensor]] = get_forward_backward_func()(
+            results: list[dict[str, torch.Tensor]] = core.get_forward_backward_func()(
                 forward_step_func=forward_step,
                 data_iterator=feeds,
                 model=self._trained,
@@ -196,7 +187,7 @@ class MegatronPolicy:
         sequence parallelism. Computes logits only at the positions that predict response tokens."""
         if self.config.trainer.sequence_parallel:
             # The gradient of the hidden states is complete on every rank, hence no reduction here.
-            hidden = tensor_parallel.gather_from_sequence_parallel_region(
+            hidden = core.tensor_parallel.gather_from_sequence_parallel_region(
                 hidden, tensor_parallel_output_grad=False
             )
         tied = self.model.share_embeddings_and_output_weights

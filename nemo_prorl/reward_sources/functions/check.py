@@ -43,8 +43,20 @@ def check_functions(reward: RewardConfig, columns: Mapping[str, set[str]]) -> No
             f"reward.function_python={reward.function_python} is not a program: write the path of an interpreter."
         )
     for text in reward.function:
-        with _started(text, reward) as (_, description):
-            _check_parameters(text, description, columns)
+        with _started(text, reward) as (_, function):
+            if not any(function.wants(name) for name in OFFERED if name != "prompts"):
+                raise ConfigError(
+                    f"reward.function={text} has no parameter for what it is to grade: give it one that is named "
+                    "responses."
+                )
+            for name in function.required:
+                lacking = [where for where, names in columns.items() if name not in names]
+                if name not in OFFERED and lacking:
+                    there = [*OFFERED, *sorted(set.intersection(*columns.values()))]
+                    raise ConfigError(
+                        f"reward.function={text} has a parameter {name}, and {lacking[0]} has no such column: add the "
+                        f"column, or give the parameter a default. There are {', '.join(there)}."
+                    )
 
 
 def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
@@ -116,21 +128,6 @@ def _started(text: str, reward: RewardConfig) -> Iterator[tuple[FunctionProcess,
         yield process, description
     finally:
         process.end()
-
-
-def _check_parameters(text: str, function: Description, columns: Mapping[str, set[str]]) -> None:
-    if not any(function.wants(name) for name in OFFERED if name != "prompts"):
-        raise ConfigError(
-            f"reward.function={text} has no parameter for what it is to grade: give it one that is named responses."
-        )
-    for name in function.required:
-        lacking = [where for where, names in columns.items() if name not in names]
-        if name not in OFFERED and lacking:
-            in_every_file = sorted(set.intersection(*columns.values()))
-            raise ConfigError(
-                f"reward.function={text} has a parameter {name}, and {lacking[0]} has no such column: add the column, "
-                f"or give the parameter a default. There are {', '.join([*OFFERED, *in_every_file])}."
-            )
 
 
 def columns_of(files: Iterable[str]) -> dict[str, set[str]]:
