@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,6 @@ class Reader:
     def shape(self, key: str) -> tuple[int, ...] | None:
         """Returns the shape of the whole tensor, with stacked layers as first axis, or None if there is none."""
         return tuple(self._known[key].global_shape) if key in self._known else None
-
-    def keys(self) -> Iterator[str]:
-        return iter(self._known)
 
     def read(self, places: Sequence[Place]) -> list[torch.Tensor]:
         """Returns the tensors in the precision of the checkpoint, vocabularies with their padding."""
