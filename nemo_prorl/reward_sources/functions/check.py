@@ -13,13 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.reward_sources.functions import process
 from nemo_prorl.reward_sources.functions.grader import OFFERED, Item, arguments
-from nemo_prorl.reward_sources.functions.process import (
-    CallFailed,
-    Description,
-    FunctionProcess,
-    FunctionUnusable,
-)
 from nemo_prorl.types import Prompt
 from reward.extract import THINK_END
 from reward.protocol import ScoreRequest
@@ -82,11 +77,11 @@ def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
 
 def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
     called = f"reward.function={text}, called with made-up responses to {len(batch)} prompt(s),"
-    with _started(text, reward) as (process, description):
+    with _started(text, reward) as (running, description):
         began = time.monotonic()
         try:
-            values = process.call(arguments(description, batch), len(batch))
-        except CallFailed as error:
+            values = running.call(arguments(description, batch), len(batch))
+        except process.CallFailed as error:
             if error.is_network:
                 return (
                     f"{called} {error}: a server that it asks does not answer from here, and a run would stop if it "
@@ -95,7 +90,7 @@ def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
             is_slow = str(error).startswith("took longer")
             advice = "make it faster, or raise reward.function_timeout_s" if is_slow else "correct it"
             raise ConfigError(f"{called} {error}: {advice}.") from None
-        except FunctionUnusable as error:
+        except process.FunctionUnusable as error:
             raise ConfigError(f"{called} cannot be used: {error}.") from None
         seconds = time.monotonic() - began
     listed = ", ".join(
@@ -117,17 +112,19 @@ def _gold(prompt: Prompt) -> str:
 
 
 @contextmanager
-def _started(text: str, reward: RewardConfig) -> Iterator[tuple[FunctionProcess, Description]]:
+def _started(
+    text: str, reward: RewardConfig
+) -> Iterator[tuple[process.FunctionProcess, process.Description]]:
     """Yields a process like the run's that has imported the function, and what it says of it. Raises ConfigError."""
-    process = FunctionProcess(text, reward, log=None)
+    running = process.FunctionProcess(text, reward, log=None)
     try:
         try:
-            description = process.start()
-        except FunctionUnusable as error:
+            description = running.start()
+        except process.FunctionUnusable as error:
             raise ConfigError(f"reward.function={text} cannot be used: {error}.") from None
-        yield process, description
+        yield running, description
     finally:
-        process.end()
+        running.end()
 
 
 def columns_of(files: Iterable[str]) -> dict[str, set[str]]:
