@@ -26,7 +26,7 @@ from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.engines.limits import with_begun_limits, with_limits
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
-from nemo_prorl.reward_sources.functions.agreement import agreed_digests, what_changed
+from nemo_prorl.reward_sources.functions.check import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_sources.service import (
     RewardServiceEnded,
