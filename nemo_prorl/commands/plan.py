@@ -28,9 +28,8 @@ has their formulas."""
 def main(arguments: Sequence[str]) -> int:
     """Prints the plan of a chain or of one stage and returns exit code 0. Raises ConfigError for a chain that cannot
     work."""
-    from nemo_prorl.cluster.plan.chain import asked_chain
+    from nemo_prorl.cluster.plan.chain import asked_chain, missing_files
     from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
-    from nemo_prorl.cluster.plan.remaining import missing_files
     from nemo_prorl.cluster.plan.text import chain_text, remaining_text, stage_text
     from nemo_prorl.cluster.scale.shapes import shape_of
 

@@ -10,8 +10,7 @@ from itertools import pairwise
 from operator import add
 from textwrap import wrap
 
-from nemo_prorl.cluster.plan.chain import Chain
-from nemo_prorl.cluster.plan.differences import differences, flattened
+from nemo_prorl.cluster.plan.chain import Chain, differences, flattened
 from nemo_prorl.cluster.plan.estimate import (
     HOURS_SHARE,
     PAPER_GPU_HOURS,
@@ -91,23 +90,18 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
     rows: list[tuple[str, ...]] = [COSTS]
     for config in shown:
         sampling = (f"{config.sampler.max_response_tokens:,}", str(config.sampler.num_rollouts))
-        rows.append((config.stage.name, *sampling, *numbers(estimate(config, model)), _ending(config)))
+        signals = [
+            signal.name
+            for signal in fields(ControllerConfig)
+            if config.controller.mode is ControllerMode.automatic
+            and getattr(getattr(config.controller, signal.name), "action", None) is ControllerAction.end_stage
+        ]
+        ending = ", ".join(signals) or "-"
+        rows.append((config.stage.name, *sampling, *numbers(estimate(config, model)), ending))
     if len(chain) > 1:
         total = reduce(add, (estimate(config, model) for config in chain))
         rows.append(("total" if shown == chain else "so far", "", "", *numbers(total), ""))
     return table(rows, "lrrrrrrl")
-
-
-def _ending(config: RunConfig) -> str:
-    """Signals of the controller that end the stage."""
-    if config.controller.mode is not ControllerMode.automatic:
-        return "-"
-    names = [
-        signal.name
-        for signal in fields(ControllerConfig)
-        if getattr(getattr(config.controller, signal.name), "action", None) is ControllerAction.end_stage
-    ]
-    return ", ".join(names) or "-"
 
 
 def _beginning(config: RunConfig) -> str:

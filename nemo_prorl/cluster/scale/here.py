@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.hardware import GPUS, Gpu
+from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.layouts import plan_of
 from nemo_prorl.cluster.scale.roofline import (
     EAGER_LAYER_S,
@@ -57,7 +57,11 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     """Returns the time of a step, from the recent steps of the run, the formulas of `plan --time` for a known GPU, or
     the measured speed of this CPU (`gpu_name` is empty). None for a GPU that `plan` does not know, or a configuration
     that by its formulas does not fit."""
-    if measured := _recent_steps(Path(config.exp_manager.explicit_log_dir), config):
+    path = Path(config.exp_manager.explicit_log_dir) / "metrics.jsonl"
+    records = read_metrics(path) if path.is_file() else []
+    of_stage = [record for record in records if record["stage"] == config.stage.name]
+    times = [float(record["time/step_s"]) for record in of_stage if "time/step_s" in record]
+    if measured := times[1:][-NUM_RECENT:]:  # the first step warms up
         return StepHere(
             low_s=min(measured),
             high_s=max(measured),
@@ -67,7 +71,7 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
     if not gpu_name:
         return _on_cpu(Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"]))
-    gpu = _known(gpu_name)
+    gpu = next((gpu for key, gpu in GPUS.items() if key.upper() in gpu_name.upper()), None)
     if gpu is None:
         return None
     try:
@@ -99,19 +103,6 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{float(f'{seconds / size:.2g}'):,.0f} {unit}"
     return f"{float(f'{seconds:.2g}'):g} s"
-
-
-def _recent_steps(run_dir: Path, config: RunConfig) -> list[float]:
-    """Returns the seconds of the stage's last steps; none if there are fewer than two: the first one warms up."""
-    path = run_dir / "metrics.jsonl"
-    records = read_metrics(path) if path.is_file() else []
-    of_stage = [record for record in records if record["stage"] == config.stage.name]
-    times = [float(record["time/step_s"]) for record in of_stage if "time/step_s" in record]
-    return times[1:][-NUM_RECENT:]
-
-
-def _known(name: str) -> Gpu | None:
-    return next((gpu for key, gpu in GPUS.items() if key.upper() in name.upper()), None)
 
 
 def _on_cpu(case: Case) -> StepHere:
