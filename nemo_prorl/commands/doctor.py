@@ -165,7 +165,15 @@ def _share(
     mine = report.file_of(given.folder, place.node)
     report.write_report(mine, report.NodeReport(node=place.node, findings=findings, is_complete=False))
     if network is not None:
-        findings = [*findings, *with_allowed(_network(network, place, given), given.allow)]
+        reports = report.wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
+        if silent := [node for node, answer in reports.items() if answer is None]:
+            network.kill()
+            found = [not_applicable("network", f"not measured: {', '.join(silent)} did not answer")]
+        else:
+            names = given.nodes or [f"node {index}" for index in range(place.num_nodes)]
+            fastest = read_infiniband().fastest_gbit_s
+            found = judge_network(finish_network_probe(network), names=names, fastest_gbit_s=fastest)
+        findings = [*findings, *with_allowed(found, given.allow)]
     report.write_report(mine, report.NodeReport(node=place.node, findings=findings))
     return findings
 
@@ -182,13 +190,3 @@ def _domains(config: RunConfig, place: Place, given: argparse.Namespace) -> set[
         return found
     file = given.folder / DOMAINS_FILE
     return set(file.read_text(encoding="utf-8").split()) if wait_until(file.is_file, WAIT_S) else set()
-
-
-def _network(process: subprocess.Popen[str], place: Place, given: argparse.Namespace) -> list[Finding]:
-    reports = report.wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
-    if silent := [node for node, answer in reports.items() if answer is None]:
-        process.kill()
-        return [not_applicable("network", f"not measured: {', '.join(silent)} did not answer")]
-    names = given.nodes or [f"node {index}" for index in range(place.num_nodes)]
-    fastest = read_infiniband().fastest_gbit_s
-    return judge_network(finish_network_probe(process), names=names, fastest_gbit_s=fastest)
