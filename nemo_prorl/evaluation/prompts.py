@@ -120,7 +120,13 @@ def _loaded(
     problems = benchmark.problems(found, dates if benchmark.date_column else "")
     rows = problems.rows
     if puzzles and benchmark.has_puzzles:
-        rows = _of_tasks(rows, puzzles, benchmark)
+        there = {row.task["task"] for row in rows}
+        if absent := [task for task in puzzles if task not in there]:
+            raise ConfigError(
+                f"evaluation.puzzles={absent[0]} is in no file of {benchmark.name}: write names such as "
+                f"{', '.join(sorted(there)[:3])}."
+            )
+        rows = tuple(row for row in rows if row.task["task"] in puzzles)
     num_found, num_expected = len(problems.rows), benchmark.num_problems
     if abs(num_found - num_expected) <= benchmark.num_may_differ:
         num_expected = num_found
@@ -145,14 +151,3 @@ def _loaded(
         num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
         other_dates=(dates or "any date") if other_window else "",
     )
-
-
-def _of_tasks(rows: Sequence[Row], tasks: Sequence[str], benchmark: Benchmark) -> tuple[Row, ...]:
-    """Returns the rows of these puzzles. Raises ConfigError for a puzzle without a row."""
-    there = {row.task["task"] for row in rows}
-    if absent := [task for task in tasks if task not in there]:
-        raise ConfigError(
-            f"evaluation.puzzles={absent[0]} is in no file of {benchmark.name}: write names such as "
-            f"{', '.join(sorted(there)[:3])}."
-        )
-    return tuple(row for row in rows if row.task["task"] in tasks)

@@ -39,7 +39,10 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
     domains = {row.domain for one in loaded for row in one.rows}
     with _machinery(config, out, domains) as (machinery, tokenizer):
         ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
-        key = ranks.on_main(lambda: journal.key_of(model, _key_settings(config)))
+        # What determines a sample besides the model and its prompt; not the number of samples.
+        of_a_sample = {name: value for name, value in asdict(settings).items() if name != "num_rollouts"}
+        of_a_sample["precision"] = config.model.precision.value
+        key = ranks.on_main(lambda: journal.key_of(model, of_a_sample))
         header: dict[str, Any] = {
             "model": str(model),
             "key": key,
@@ -159,13 +162,6 @@ def _machinery(
             ),
             tokenizer,
         )
-
-
-def _key_settings(config: RunConfig) -> dict[str, Any]:
-    """Returns the settings that determine a sample, besides the model and its prompt; not the number of samples."""
-    settings = asdict(validation_settings(config))
-    settings.pop("num_rollouts")
-    return {**settings, "precision": config.model.precision.value}
 
 
 def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkResult], model: str) -> None:

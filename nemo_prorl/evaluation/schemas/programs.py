@@ -101,17 +101,14 @@ def _private_tests(given: Any) -> list[Any]:
         try:
             given = json.loads(given)
         except ValueError:
-            given = _unpacked(given)
+            try:
+                packed = io.BytesIO(zlib.decompress(base64.b64decode(given)))
+                given = json.loads(_TextUnpickler(packed).load())
+            except _OF_DAMAGED_PICKLES:
+                raise Dropped("private_tests_not_readable") from None
     if given and not isinstance(given, list):
         raise Dropped("private_tests_not_readable")
     return given or []
-
-
-def _unpacked(text: str) -> Any:
-    try:
-        return json.loads(_TextUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load())
-    except _OF_DAMAGED_PICKLES:
-        raise Dropped("private_tests_not_readable") from None
 
 
 class _TextUnpickler(pickle.Unpickler):
