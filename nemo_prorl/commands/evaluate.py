@@ -184,7 +184,14 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
         )
     check_data("data", config.data.validation)
     config.data.train = {}  # not needed, and its files may be missing
-    chosen = _parse_ks(ks, config.validation.num_rollouts)
+    most = config.validation.num_rollouts
+    chosen = [2**i for i in range(most.bit_length())]
+    if ks is not None:
+        chosen = [int(part) for part in ks.split(",") if part.isdigit() and 1 <= int(part) <= most]
+        if len(chosen) != len(ks.split(",")):
+            raise ConfigError(
+                f"--k {ks} must be whole numbers from 1 to validation.num_rollouts={most}, such as --k 1,8."
+            )
     if samples is not None:
         check_writable_file(f"--samples {samples}", samples)
     with _aside() as folder:
@@ -217,14 +224,3 @@ def _aside() -> Iterator[Path]:
     finally:
         if not written:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _parse_ks(text: str | None, num_rollouts: int) -> list[int]:
-    if text is None:
-        return [2**i for i in range(num_rollouts.bit_length())]
-    ks = [int(part) for part in text.split(",") if part.isdigit() and 1 <= int(part) <= num_rollouts]
-    if len(ks) != len(text.split(",")):
-        raise ConfigError(
-            f"--k {text} must be whole numbers from 1 to validation.num_rollouts={num_rollouts}, such as --k 1,8."
-        )
-    return ks

@@ -64,12 +64,18 @@ def parse_size(text: str) -> int:
 def model_card(checkpoint: Path) -> str:
     """Returns the README.md of the exported folder; empty if no run wrote the checkpoint. It contains no path, because
     it may be published."""
+    import yaml
+
     if not (checkpoint / STATE_FILE).is_file():
         return ""
     record = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
     state, provenance = record["state"], record["provenance"]
     run_dir = checkpoint.resolve().parents[1]
-    base = _base_model(run_dir, state["stage"])
+    recorded = run_dir / "stages" / f"{state['stage']}.yaml"
+    base = ""
+    if recorded.is_file():
+        config = yaml.safe_load(recorded.read_text(encoding="utf-8"))
+        base = Path(config["model"]["path"]).name
     last_reset = f", the last after step {state['last_reset_step']}" if state["num_resets"] else ""
     facts = {
         "run": run_dir.name,
@@ -102,17 +108,6 @@ def model_card(checkpoint: Path) -> str:
         "Not stated here: that of the base model, and of the data it was trained on, applies.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _base_model(run_dir: Path, stage: str) -> str:
-    """Returns the name of the model's folder from the stage's configuration, without its path."""
-    import yaml
-
-    recorded = run_dir / "stages" / f"{stage}.yaml"
-    if not recorded.is_file():
-        return ""
-    config = yaml.safe_load(recorded.read_text(encoding="utf-8"))
-    return Path(config["model"]["path"]).name
 
 
 def _scores(validation: Sequence[Mapping[str, Any]], score: float | None) -> list[str]:

@@ -202,10 +202,10 @@ def large(number: float) -> str:
     return f"{number:.0f}"
 
 
-def table(rows: Sequence[Sequence[str]], alignment: str, width: int = WIDTH) -> list[str]:
+def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
     """An indented table with two blanks between columns; `alignment` has one letter, l or r, per column.
 
-    The last column is wrapped at `width`, and starts on a new line if one of its words is too long.
+    The last column is wrapped at WIDTH, and starts on a new line if one of its words is too long.
     """
     if not rows:
         return []
@@ -217,9 +217,9 @@ def table(rows: Sequence[Sequence[str]], alignment: str, width: int = WIDTH) -> 
             cell.rjust(size) if side == "r" else cell.ljust(size)
             for cell, size, side in zip(row, widths, alignment, strict=True)
         ]
-        has_room = all(len(word) <= width - start for word in row[-1].split())
+        has_room = all(len(word) <= WIDTH - start for word in row[-1].split())
         indent = start if has_room else 6
-        folded = wrap(row[-1], width - indent, break_long_words=False, break_on_hyphens=False)
+        folded = wrap(row[-1], WIDTH - indent, break_long_words=False, break_on_hyphens=False)
         beside = [folded[0].rjust(widths[-1] if alignment[-1] == "r" else 0)] if has_room and folded else []
         lines.append(("  " + "  ".join([*cells[:-1], *beside])).rstrip())
         lines += [" " * indent + part for part in folded[len(beside) :]]

@@ -70,7 +70,22 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     model = read_architecture(config.model.path)
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
     if not gpu_name:
-        return _on_cpu(Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"]))
+        precision, num_threads = config.model.precision, config.trainer.cpu_threads
+        flops, slowdown = measured_speed(model, precision, num_threads)
+        case = Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"])
+        seconds = cpu_seconds(case, flops=flops, slowdown=slowdown)
+        advice = ""
+        if precision is not Precision.fp32:
+            in_fp32, _ = measured_speed(model, Precision.fp32, num_threads)
+            if in_fp32 > NOTABLE * flops:
+                faster = f"{in_fp32 / flops:.1f} times as fast here in fp32"
+                advice = f"matrix products are {faster}: write model.precision=fp32"
+        return StepHere(
+            low_s=CPU_RANGE[0] * seconds,
+            high_s=CPU_RANGE[1] * seconds,
+            source=f"estimated from matrix products at {flops / 1e9:.2g} GFLOP/s per rank on this CPU",
+            advice=advice,
+        )
     gpu = next((gpu for key, gpu in GPUS.items() if key.upper() in gpu_name.upper()), None)
     if gpu is None:
         return None
@@ -103,23 +118,6 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{float(f'{seconds / size:.2g}'):,.0f} {unit}"
     return f"{float(f'{seconds:.2g}'):g} s"
-
-
-def _on_cpu(case: Case) -> StepHere:
-    precision = case.config.model.precision
-    flops, slowdown = measured_speed(case.model, precision, case.config.trainer.cpu_threads)
-    seconds = cpu_seconds(case, flops=flops, slowdown=slowdown)
-    advice = ""
-    if precision is not Precision.fp32:
-        in_fp32, _ = measured_speed(case.model, Precision.fp32, case.config.trainer.cpu_threads)
-        if in_fp32 > NOTABLE * flops:
-            advice = f"matrix products are {in_fp32 / flops:.1f} times as fast here in fp32: write model.precision=fp32"
-    return StepHere(
-        low_s=CPU_RANGE[0] * seconds,
-        high_s=CPU_RANGE[1] * seconds,
-        source=f"estimated from matrix products at {flops / 1e9:.2g} GFLOP/s per rank on this CPU",
-        advice=advice,
-    )
 
 
 def measured_speed(model: Architecture, precision: Precision, num_threads: int) -> tuple[float, float]:

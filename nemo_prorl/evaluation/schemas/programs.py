@@ -20,6 +20,14 @@ from nemo_prorl.evaluation.benchmark import missing_column
 
 QUESTION = "problem|question|question_content|problem-description|description"
 TESTS = ("tests", "input_output", "test_cases", "public_test_cases")
+FURTHER = (
+    ("input-specification", "Input"),
+    ("output-specification", "Output"),
+    ("demo-input", "Example input"),
+    ("demo-output", "Example output"),
+    ("note", "Note"),
+)
+"""Columns that go on with the statement, and their headings."""
 _OF_DAMAGED_PICKLES = (
     *(ValueError, TypeError, EOFError, AttributeError, IndexError, KeyError, RecursionError),
     *(zlib.error, pickle.UnpicklingError),
@@ -54,7 +62,17 @@ def convert(record: Record) -> Problem:
     else:
         task, remark = tests(record.values[column] if column else None), ""
     suffix = "" if "```" in question[-200:] else eurus.SUFFIX  # unless it says how to present the code
-    return Problem(question=_asked(record.values, question), task=task, suffix=suffix, remark=remark)
+    # The statement is followed by the content of further columns: formats, examples, starter code.
+    parts = [question.strip()]
+    for column, head in FURTHER:
+        value = record.values.get(column)
+        text = "\n".join(map(str, value)) if isinstance(value, list) else value
+        if isinstance(text, str) and text.strip():
+            parts.append(f"{head}\n{text.strip()}")
+    starter = record.values.get("starter_code")
+    if isinstance(starter, str) and starter.strip():
+        parts.append(f"Begin with this code:\n```python\n{starter.rstrip()}\n```")
+    return Problem(question="\n\n".join(parts), task=task, suffix=suffix, remark=remark)
 
 
 def tests(given: Any) -> dict[str, Any]:
@@ -82,8 +100,19 @@ def tests(given: Any) -> dict[str, Any]:
 def livecodebench_tests(record: Record) -> tuple[dict[str, Any], str]:
     """Returns (the public and the private tests, `Problem.remark`), from JSON text or lists; long private ones are
     compressed. Raises Dropped, and ConfigError for a damaged record."""
-    private = _private_tests(record.values.get("private_test_cases"))
-    pairs = record.list("public_test_cases") + private
+    private = record.values.get("private_test_cases")
+    if isinstance(private, str) and private.strip():
+        try:
+            private = json.loads(private)
+        except ValueError:  # JSON pickled as text, zipped and in base 64
+            try:
+                packed = io.BytesIO(zlib.decompress(base64.b64decode(private)))
+                private = json.loads(_TextUnpickler(packed).load())
+            except _OF_DAMAGED_PICKLES:
+                raise Dropped("private_tests_not_readable") from None
+    if private and not isinstance(private, list):
+        raise Dropped("private_tests_not_readable")
+    pairs = record.list("public_test_cases") + (private or [])
     task = tests(pairs)
     if any(pair.get("testtype") == "functional" for pair in pairs):
         name = record.object("metadata").get("func_name")
@@ -94,45 +123,8 @@ def livecodebench_tests(record: Record) -> tuple[dict[str, Any], str]:
     return task, "" if private else remark
 
 
-def _private_tests(given: Any) -> list[Any]:
-    """Decodes a list, JSON, or JSON pickled as text, zipped and in base 64; LiveCodeBench ships the last two. Raises
-    Dropped."""
-    if isinstance(given, str) and given.strip():
-        try:
-            given = json.loads(given)
-        except ValueError:
-            try:
-                packed = io.BytesIO(zlib.decompress(base64.b64decode(given)))
-                given = json.loads(_TextUnpickler(packed).load())
-            except _OF_DAMAGED_PICKLES:
-                raise Dropped("private_tests_not_readable") from None
-    if given and not isinstance(given, list):
-        raise Dropped("private_tests_not_readable")
-    return given or []
-
-
 class _TextUnpickler(pickle.Unpickler):
     """Unpickles text only, which needs no class: anything else in a pickle is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is not text")
-
-
-def _asked(values: Mapping[str, Any], question: str) -> str:
-    """Returns the statement with the content of further columns: formats, examples, starter code."""
-    parts = [question.strip()]
-    for column, head in (
-        ("input-specification", "Input"),
-        ("output-specification", "Output"),
-        ("demo-input", "Example input"),
-        ("demo-output", "Example output"),
-        ("note", "Note"),
-    ):
-        value = values.get(column)
-        text = "\n".join(map(str, value)) if isinstance(value, list) else value
-        if isinstance(text, str) and text.strip():
-            parts.append(f"{head}\n{text.strip()}")
-    starter = values.get("starter_code")
-    if isinstance(starter, str) and starter.strip():
-        parts.append(f"Begin with this code:\n```python\n{starter.rstrip()}\n```")
-    return "\n\n".join(parts)
