@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import Parser
@@ -91,25 +91,26 @@ def _build(arguments: Sequence[str]) -> int:
         overrides.append(f"against=[{','.join(paths)}]")
     options = data_build_options(overrides)
     chosen = _chosen([word for word in words if "=" not in word], options)
-    from nemo_prorl.data.building.chat import EndpointFailed
-    from nemo_prorl.data.building.pipeline import build
-    from nemo_prorl.data.building.verify import GradingFailed
-    from nemo_prorl.reward_sources.service import RewardServiceEnded, RewardServiceNotStarted
+    from nemo_prorl.data.building import chat, pipeline, verify
+    from nemo_prorl.reward_sources import service
     from reward.client import RewardServiceError
 
-    failures = (
-        GradingFailed,
-        EndpointFailed,
-        RewardServiceEnded,
-        RewardServiceNotStarted,
-        RewardServiceError,
-    )
+    of_the_service = (service.RewardServiceEnded, service.RewardServiceNotStarted, RewardServiceError)
     try:
         with _grader(options) as submit:
             for source in chosen:
-                for line in _summary(build(source, options, submit), Path(options.out)):
-                    print(line)
-    except failures as reason:
+                built = pipeline.build(source, options, submit)
+                rows = ", ".join(f"{count:,} {split}" for split, count in built["num_rows"].items())
+                print(f"{source.name}: {rows} of {built['num_read']:,} read, in {built['seconds']:g} s")
+                for reason, count in built["dropped"].items():
+                    print(f"  dropped {count:>7,}  {reason}")
+                for file, found in built["overlap"]["evaluation"].items():
+                    print(
+                        f"  against {file}: {found['num_matched_rows']} rows match {found['num_matched_problems']} of "
+                        f"{found['num_problems']} problems"
+                    )
+                print(f"  {Path(options.out) / source.name}: {built['content_hash'][:16]}")
+    except (verify.GradingFailed, chat.EndpointFailed, *of_the_service) as reason:
         return say(reason, 1)
     return 0
 
@@ -149,19 +150,6 @@ def _grader(options: DataBuildConfig) -> Iterator[Submit]:
             return
         service = stack.enter_context(running_service(config, Path(options.out) / "logs"))
         yield watched(stack.enter_context(ready_client(config, [service.url])).submit, service)
-
-
-def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
-    rows = ", ".join(f"{count:,} {split}" for split, count in manifest["num_rows"].items())
-    yield f"{manifest['name']}: {rows} of {manifest['num_read']:,} read, in {manifest['seconds']:g} s"
-    for reason, count in manifest["dropped"].items():
-        yield f"  dropped {count:>7,}  {reason}"
-    for file, found in manifest["overlap"]["evaluation"].items():
-        yield (
-            f"  against {file}: {found['num_matched_rows']} rows match {found['num_matched_problems']} of "
-            f"{found['num_problems']} problems"
-        )
-    yield f"  {out / manifest['name']}: {manifest['content_hash'][:16]}"
 
 
 def _show(arguments: Sequence[str]) -> int:

@@ -7,16 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from nemo_prorl.commands import parsing
 from nemo_prorl.commands.ending import say, show
-from nemo_prorl.commands.parsing import (
-    CONF_DIR,
-    Parser,
-    check_functions,
-    check_model,
-    composed,
-    parse_overrides,
-    prepare_engines,
-)
 from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder import terminal
@@ -30,12 +22,12 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.commands.starting import check_inputs, describe_start, describe_work
     from nemo_prorl.config.help import options_text
 
-    parser = Parser("train", __doc__, options_text(CONF_DIR))
+    parser = parsing.Parser("train", __doc__, options_text(parsing.CONF_DIR))
     parser.flag(
         "--check", "only says whether the stage could start here, how large a step is and how long it takes"
     )
-    given = parse_overrides(parser, arguments)
-    config = composed(given.config_name, given.overrides)
+    given = parsing.parse_overrides(parser, arguments)
+    config = parsing.composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
     with terminal.shown(speaks=rank_from_environment() == 0), ExitStack() as stack:
         check_in = None
@@ -43,12 +35,12 @@ def main(arguments: Sequence[str]) -> int:
             check_in = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
         terminal.wait_for("checking model and data")
         environment.choose_device(config.trainer.device)
-        check_model(config)
-        check_functions(config, into=check_in)
+        parsing.check_model(config)
+        parsing.check_functions(config, into=check_in)
         environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
         environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
         terminal.wait_for("loading PyTorch and the engines")
-        prepare_engines()
+        parsing.prepare_engines()
         if check_in is not None:
             is_main = rank_from_environment() == 0
             # On every rank, because each has to find the files.

@@ -7,15 +7,9 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from nemo_prorl.cluster.plan.fit import Cluster
+from nemo_prorl.cluster.scale import roofline
 from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.layouts import plan_of
-from nemo_prorl.cluster.scale.roofline import (
-    EAGER_LAYER_S,
-    LOOP_SEQUENCE_S,
-    LOOP_STEP_S,
-    forward_flops,
-    update_flops,
-)
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
@@ -103,12 +97,14 @@ def cpu_seconds(case: Case, *, flops: float, slowdown: float) -> float:
     and on which a program takes `slowdown` times its processor time: all passes, and the sampler's loop."""
     config = case.config
     passes = case.sampled_rollouts + (1 + config.measures_kl) * case.prepared_rollouts
-    operations = passes * sum(forward_flops(case)) + case.trained_rollouts * sum(update_flops(case))
+    forward, update = sum(roofline.forward_flops(case)), sum(roofline.update_flops(case))
+    operations = passes * forward + case.trained_rollouts * update
     of_engine = case.sampled_rollouts / case.num_engines
     sequences = of_engine * case.response_tokens
     at_a_time = min(of_engine, config.sampler.max_sequences)
     steps = max(sequences / at_a_time, float(config.sampler.max_response_tokens))
-    loop_s = steps * (LOOP_STEP_S + EAGER_LAYER_S * case.model.num_layers) + sequences * LOOP_SEQUENCE_S
+    step_s = roofline.LOOP_STEP_S + roofline.EAGER_LAYER_S * case.model.num_layers
+    loop_s = steps * step_s + sequences * roofline.LOOP_SEQUENCE_S
     return operations / flops / case.cluster.num_gpus + loop_s * slowdown
 
 
