@@ -164,17 +164,27 @@ def _show(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.rows < 1:
         raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
-    from nemo_prorl.data.own import is_prompt_file
+    from nemo_prorl.data.own import Refused, is_prompt_file, read
     from nemo_prorl.data.rows import RowFile
 
     if given.file.is_file() and is_prompt_file(given.file):
         file = RowFile(given.file)
         rows = _of_prompt_file(file, _places(given, len(file)))
         show(_row_lines(rows, given.start, len(file)))
-    else:
-        lines, found = _as_read(given.file)
-        places = _places(given, len(found))
-        show([*lines, *_row_lines(found[places.start : places.stop], given.start, len(found))])
+        return 0
+    try:
+        reading = read(str(given.file), needs_answer=True)
+        refusal = reading.refusal
+    except ConfigError as error:  # perhaps only the answers are missing
+        reading = read(str(given.file), needs_answer=False)
+        refusal = str(error).removeprefix(f"data file {given.file}: ").removesuffix(".")
+    lines, found = [reading.sentence], reading.rows
+    if refusal:
+        lacks_prompts = any(isinstance(row, Refused) and row.row is None for row in found)
+        but = "" if lacks_prompts else " Reward functions alone can grade them: they need no answer."
+        lines.append(f"A run refuses this file: {refusal}.{but}")
+    places = _places(given, len(found))
+    show([*lines, *_row_lines(found[places.start : places.stop], given.start, len(found))])
     return 0
 
 
@@ -183,24 +193,6 @@ def _places(given: argparse.Namespace, num_rows: int) -> range:
     if not 0 <= given.start < num_rows:
         raise ConfigError(f"--from {given.start} is out of range: {given.file} has rows 0 to {num_rows - 1}.")
     return range(given.start, min(given.start + given.rows, num_rows))
-
-
-def _as_read(file: Path) -> tuple[list[str], Sequence[Row | Refused]]:
-    """Returns (what a run recognises in a file of another layout, and what it refuses; its rows). Raises ConfigError
-    for a file without prompts."""
-    from nemo_prorl.data.own import Refused, read
-
-    try:
-        reading = read(str(file), needs_answer=True)
-        refusal = reading.refusal
-    except ConfigError as error:  # perhaps only the answers are missing
-        reading = read(str(file), needs_answer=False)
-        refusal = str(error).removeprefix(f"data file {file}: ").removesuffix(".")
-    if not refusal:
-        return [reading.sentence], reading.rows
-    lacks_prompts = any(isinstance(row, Refused) and row.row is None for row in reading.rows)
-    but = "" if lacks_prompts else " Reward functions alone can grade them: they need no answer."
-    return [reading.sentence, f"A run refuses this file: {refusal}.{but}"], reading.rows
 
 
 def _of_prompt_file(file: RowFile, places: range) -> Iterator[Row | Refused]:

@@ -20,7 +20,6 @@ from nemo_prorl.evaluation import journal, results
 from nemo_prorl.evaluation.benchmark import Benchmark
 from nemo_prorl.evaluation.measure import Machinery, measure
 from nemo_prorl.evaluation.prompts import Loaded, rendered
-from nemo_prorl.evaluation.results import BenchmarkResult
 from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
 from nemo_prorl.run import build_sampler, graders
 from nemo_prorl.run_folder import terminal
@@ -38,7 +37,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
     settings = validation_settings(config)
     domains = {row.domain for one in loaded for row in one.rows}
     with _machinery(config, out, domains) as (machinery, tokenizer):
-        ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
+        ranks, done = machinery.ranks, dict[str, results.BenchmarkResult]()
         # What determines a sample besides the model and its prompt; not the number of samples.
         of_a_sample = {name: value for name, value in asdict(settings).items() if name != "num_rollouts"}
         of_a_sample["precision"] = config.model.precision.value
@@ -164,7 +163,9 @@ def _machinery(
         )
 
 
-def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkResult], model: str) -> None:
+def _write(
+    out: Path, header: Mapping[str, Any], done: Mapping[str, results.BenchmarkResult], model: str
+) -> None:
     """Writes results.json, whose summary a run's report shows, and results.md."""
     summary = details(done)
     shown = {

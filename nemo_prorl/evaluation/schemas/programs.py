@@ -21,7 +21,7 @@ from nemo_prorl.evaluation.benchmark import missing_column
 
 QUESTION = "problem|question|question_content|problem-description|description"
 TESTS = ("tests", "input_output", "test_cases", "public_test_cases")
-FURTHER = (
+STATEMENT_PARTS = (
     ("input-specification", "Input"),
     ("output-specification", "Output"),
     ("demo-input", "Example input"),
@@ -79,7 +79,7 @@ def convert(record: Record) -> Problem:
     suffix = "" if "```" in question[-200:] else eurus.SUFFIX  # unless it says how to present the code
     # The statement is followed by the content of further columns: formats, examples, starter code.
     parts = [question.strip()]
-    for column, head in FURTHER:
+    for column, head in STATEMENT_PARTS:
         value = record.values.get(column)
         text = "\n".join(map(str, value)) if isinstance(value, list) else value
         if isinstance(text, str) and text.strip():
