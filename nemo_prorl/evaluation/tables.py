@@ -29,7 +29,8 @@ class Table:
 
 
 def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
-    """Returns the paper's tables for which we have a number, then a table with details."""
+    """Returns the paper's tables for which we have a number, a table of the parts of each benchmark that has parts, such
+    as puzzles, and a table with details."""
     made = [
         _paper_table(title, benchmarks, results, model)
         for title, benchmarks in catalogue.TABLES
@@ -37,7 +38,21 @@ def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
     ]
     if "reasoning_gym" in results:
         made.append(_categories(results["reasoning_gym"], model))
-    made += [_parts(result) for result in results.values() if result.prompts_by_part()]
+    for result in results.values():
+        k, parts = result.boundary_k, result.parts()
+        rows = tuple(
+            (
+                name,
+                f"{part.num_prompts:,}",
+                *_with_interval(part.score),
+                _percent(part.pass_at_k[1]),
+                _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
+            )
+            for name, part in parts.items()
+        )
+        columns = ("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}")
+        if parts:
+            made.append(Table(title=f"{result.name} by part (percent)", columns=columns, rows=rows))
     return [*made, details(results)]
 
 
@@ -149,23 +164,6 @@ def _categories(result: BenchmarkResult, model: str) -> Table:
         rows=(*rows, (model, *(cell if cell == ABSENT else cell + _mark(result) for cell in last[1:]))),
         notes=(*_shortfalls([result]), benchmark.remark),
     )
-
-
-def _parts(result: BenchmarkResult) -> Table:
-    """Returns score and pass@k of each part, such as a puzzle."""
-    k = result.boundary_k
-    rows = tuple(
-        (
-            name,
-            f"{part.num_prompts:,}",
-            *_with_interval(part.score),
-            _percent(part.pass_at_k[1]),
-            _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
-        )
-        for name, part in result.parts().items()
-    )
-    columns = ("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}")
-    return Table(title=f"{result.name} by part (percent)", columns=columns, rows=rows)
 
 
 def _mark(result: BenchmarkResult) -> str:
