@@ -29,8 +29,8 @@ class Table:
 
 
 def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
-    """Returns the paper's tables for which we have a number, a table of the parts of each benchmark that has parts, such
-    as puzzles, and a table with details."""
+    """Returns the paper's tables for which we have a number, one of the parts of each benchmark that has some, such as
+    puzzles, and one with details."""
     made = [
         _paper_table(title, benchmarks, results, model)
         for title, benchmarks in catalogue.TABLES
