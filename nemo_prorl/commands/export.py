@@ -72,7 +72,7 @@ def model_card(checkpoint: Path) -> str:
     state, provenance = record["state"], record["provenance"]
     run_dir = checkpoint.resolve().parents[1]
     recorded = run_dir / "stages" / f"{state['stage']}.yaml"
-    base = ""
+    base = ""  # the name of the model's folder, without its path
     if recorded.is_file():
         config = yaml.safe_load(recorded.read_text(encoding="utf-8"))
         base = Path(config["model"]["path"]).name
