@@ -128,10 +128,8 @@ class PromptMix:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`. A file that is new in the mix starts at its beginning.
-
-        New weights hold from now on: the mix does not catch up on a new file.
-        """
+        """Continues from `state`; a file that is new in the mix starts at its beginning. New weights hold from now on:
+        the mix does not catch up on a new file."""
         same_mix = state["shares"] == self._by_content(self._shares)
         for path, fingerprint in self._fingerprints.items():
             self._read[path] = int(state["read"].get(fingerprint, 0))

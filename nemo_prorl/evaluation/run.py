@@ -30,7 +30,7 @@ from nemo_prorl.training.sampling.fleet import SamplerFleet
 
 
 def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequence[Benchmark]) -> list[str]:
-    """Measures what the journal in the output folder still lacks, and writes results.json and results.md there. Returns
+    """Measures what the journal in the output folder still lacks, writes results.json and results.md there, and returns
     the tables as lines. Must be called on every rank."""
     model = Path(config.model.path)
     out = Path(config.evaluation.out or Path("evaluations") / model.resolve().name)

@@ -45,9 +45,10 @@ def asked_chain(config_name: str, overrides: Sequence[str], conf_dir: Path) -> t
 
 
 def load_chain(names: Sequence[str], overrides: Sequence[str], *, config_name: str, conf_dir: Path) -> Chain:
-    """Returns the chain of these stages and all their ancestors. The overrides apply to every stage of it.
+    """Returns the chain of these stages and all their ancestors. The overrides apply to every stage, except that those
+    in OF_LAST_STAGE need a single name and apply to that one.
 
-    Overrides in OF_LAST_STAGE need a single name. Raises ConfigError if the stages are not one chain.
+    Raises ConfigError if the stages are not one chain.
     """
     own = [text for text in overrides if text.startswith(OF_LAST_STAGE)]
     if own and len(names) != 1:
