@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,24 @@ def draw(comparisons: Sequence[Comparison], names: Sequence[str], folder: Path) 
     curves, shift, gain = (folder / f"{name}.png" for name in ("pass_at_k", "pass_at_1_shift", "gain"))
     _grid(comparisons, curves, "pass@k; dotted: the bound of ProRL eq. 5", lambda a, c: _curves(a, c, names))
     _grid(comparisons, shift, "prompts by their pass@1", lambda a, c: _histogram(a, c, names))
-    starts = {one.name: one.pass_at_k[one.k][0] for one in comparisons}
-    with _chart(gain, "the weaker the start, the stronger the gain?", comparisons) as (axis,):
-        _against_gain(axis, comparisons, starts)
+    # Gains with their intervals over the start's pass@k, coloured by class.
+    ordered = sorted(comparisons, key=lambda one: one.gain.value)
+    is_crowded = len(ordered) > MAX_LABELS
+    labelled = {one.name for one in (*ordered[:NUM_OUTERMOST], *ordered[-NUM_OUTERMOST:])}
+    whiskers = {"elinewidth": 0.4, "capsize": 0} if is_crowded else {"elinewidth": 0.8, "capsize": 2}
+    with _chart(gain, "the weaker the start, the stronger the gain?", comparisons) as axis:
+        for one in ordered:
+            x, y, colour = one.pass_at_k[one.k][0], one.gain.value, VERDICT_COLOURS[one.verdict]
+            spread = [[y - one.gain.low], [one.gain.high - y]]
+            axis.errorbar(x, y, yerr=spread, fmt="o", color=colour, markersize=5, **whiskers)
+            if not is_crowded or one.name in labelled:
+                axis.annotate(_label(one), (x, y), (5, 4), textcoords="offset points", fontsize=8)
+        for verdict in dict.fromkeys(one.verdict for one in ordered):
+            axis.plot([], [], "o", color=VERDICT_COLOURS[verdict], label=verdict)
+        axis.axhline(0, color="#7a7a7a", linewidth=0.8)
+        axis.set_ylabel(f"gain in pass@k of the last checkpoint, {_ks(comparisons)}", fontsize=9)
+        if ordered:
+            axis.legend(frameon=False, fontsize=8)
         axis.set_xlim(-0.03, 1.1)
         axis.set_xlabel(f"pass@k of the start, {_ks(comparisons)}", fontsize=9)
     return [curves, shift, gain]
@@ -48,7 +63,7 @@ def draw_sizes(
     have."""
     xs, of_sizes = zip(*sizes, strict=True)
     k = common_k(of_sizes)
-    with _chart(path, f"{series}: pass@1 and pass@{k} by size", []) as (axis,):
+    with _chart(path, f"{series}: pass@1 and pass@{k} by size", []) as axis:
         for place, name in enumerate(names):
             look = {"color": COLOURS[place % len(COLOURS)], "markersize": 4}
             for of, style in ((1, "-o"), (k, "--s")):
@@ -62,14 +77,11 @@ def draw_sizes(
 
 
 @contextmanager
-def _chart(
-    path: Path, title: str, comparisons: Sequence[Comparison], num_axes: int = 1
-) -> Iterator[tuple[Any, ...]]:
-    """Yields axes side by side to draw on, and writes the file."""
-    size = (7 if num_axes == 1 else 6 * num_axes, 4.6)
-    with _figure(path, comparisons, 1, num_axes, size) as (figure, axes):
+def _chart(path: Path, title: str, comparisons: Sequence[Comparison]) -> Iterator[Any]:
+    """Yields axes to draw on, and writes the file."""
+    with _figure(path, comparisons, 1, 1, (7, 4.6)) as (figure, axes):
         figure.suptitle(title, fontsize=11)
-        yield tuple(axes[0])
+        yield axes[0, 0]
 
 
 def _grid(
@@ -137,26 +149,6 @@ def _histogram(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
     axis.set_xlabel("pass@1 of a prompt", fontsize=9)
     axis.set_ylabel("share of prompts", fontsize=9)
     axis.set_title(f"{_label(comparison)} ({comparison.num_prompts} prompts)", fontsize=10)
-
-
-def _against_gain(axis: Any, comparisons: Sequence[Comparison], xs: Mapping[str, float]) -> None:
-    """Draws gains with their intervals over xs, coloured by class."""
-    ordered = sorted(comparisons, key=lambda one: one.gain.value)
-    is_crowded = len(ordered) > MAX_LABELS
-    labelled = {one.name for one in (*ordered[:NUM_OUTERMOST], *ordered[-NUM_OUTERMOST:])}
-    whiskers = {"elinewidth": 0.4, "capsize": 0} if is_crowded else {"elinewidth": 0.8, "capsize": 2}
-    for one in ordered:
-        x, colour = xs[one.name], VERDICT_COLOURS[one.verdict]
-        spread = [[one.gain.value - one.gain.low], [one.gain.high - one.gain.value]]
-        axis.errorbar(x, one.gain.value, yerr=spread, fmt="o", color=colour, markersize=5, **whiskers)
-        if not is_crowded or one.name in labelled:
-            axis.annotate(_label(one), (x, one.gain.value), (5, 4), textcoords="offset points", fontsize=8)
-    for verdict in dict.fromkeys(one.verdict for one in ordered):
-        axis.plot([], [], "o", color=VERDICT_COLOURS[verdict], label=verdict)
-    axis.axhline(0, color="#7a7a7a", linewidth=0.8)
-    axis.set_ylabel(f"gain in pass@k of the last checkpoint, {_ks(comparisons)}", fontsize=9)
-    if ordered:
-        axis.legend(frameon=False, fontsize=8)
 
 
 def _ks(comparisons: Sequence[Comparison]) -> str:
