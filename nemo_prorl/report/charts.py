@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nemo_prorl.report.curves import Curve
-from nemo_prorl.report.drawings import MAX_MARKERS, Drawing, Line
+from nemo_prorl.report.drawings import MAX_MARKERS, Curve, Drawing, Line
 from nemo_prorl.report.panels import Kind
 
 PLOT_PX = 240
@@ -17,6 +16,15 @@ PLOT_WIDTH_PX, LETTER_PX = 300, 7
 def plotly_figure(drawing: Drawing) -> dict[str, Any]:
     """Returns data and layout, as Plotly.newPlot and plotly.graph_objects.Figure take them."""
     traces = [trace for number, line in enumerate(drawing.lines) for trace in _traces(drawing, line, number)]
+    highest = max(float(line.points.values.max()) for line in drawing.lines)
+    y_axis = AXIS | {"separatethousands": True, "exponentformat": "SI" if highest >= 1e4 else "e"}
+    scale = drawing.scale
+    if scale.is_log:
+        y_axis |= {"type": "log", "dtick": 1 if scale.spans_decades else None}
+    elif scale.high is not None:
+        y_axis["range"] = [scale.low, scale.high]
+    elif scale.low == 0:
+        y_axis["rangemode"] = "tozero"
     layout = {
         "height": PLOT_PX,
         "margin": {"l": 8, "r": 12, "t": 16, "b": 28, "pad": 0},
@@ -24,7 +32,7 @@ def plotly_figure(drawing: Drawing) -> dict[str, Any]:
         "hoverlabel": {"namelength": -1},
         "showlegend": False,
         "xaxis": AXIS | {"tickformat": ",d", "hoverformat": ",d"},
-        "yaxis": _y_axis(drawing),
+        "yaxis": y_axis,
         "shapes": _shapes(drawing),
         "annotations": _stage_names(drawing),
     }
@@ -58,17 +66,6 @@ def _points(curve: Curve) -> dict[str, list[float]]:
         "x": [int(step) for step in curve.steps],
         "y": [float(f"{value:.5g}") for value in curve.values],
     }
-
-
-def _y_axis(drawing: Drawing) -> dict[str, Any]:
-    highest = max(float(line.points.values.max()) for line in drawing.lines)
-    axis = AXIS | {"separatethousands": True, "exponentformat": "SI" if highest >= 1e4 else "e"}
-    scale = drawing.scale
-    if scale.is_log:
-        return axis | {"type": "log", "dtick": 1 if scale.spans_decades else None}
-    if scale.high is not None:
-        return axis | {"range": [scale.low, scale.high]}
-    return axis | ({"rangemode": "tozero"} if scale.low == 0 else {})
 
 
 def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
