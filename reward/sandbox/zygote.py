@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 
 from reward.sandbox.cell import Ground, Level
@@ -33,7 +33,13 @@ def main(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(1 << 16))
     try:
-        child_main, folders = _load(config["role"], config["packages"], config["domains"])
+        # What children of the role run, and further folders that they must be able to read, such as those of plug-ins.
+        if config["role"] == "code":
+            program, folders = import_module("reward.sandbox.runner"), ()
+            program.preload(config["packages"])
+        else:
+            program = import_module("reward.worker")
+            folders = program.preload(config["domains"])
         ground = Ground.prepare(Level(config["level"]), [*config["read"], *folders])
     except BaseException as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
@@ -41,7 +47,7 @@ def main(control_fd: int) -> None:
     control.send(b'{"ready": true}')
     gc.collect()
     gc.freeze()  # so that children write to fewer shared pages
-    _serve(control, ground, child_main)
+    _serve(control, ground, program.main)
 
 
 def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> None:
@@ -91,14 +97,3 @@ def _end(pid: int) -> dict[str, int]:
             os.waitpid(-pid, 0)
     code = os.waitstatus_to_exitcode(status)
     return {"signal": max(-code, 0), "code": max(code, 0)}
-
-
-def _load(role: str, packages: str, domains: list[str]) -> tuple[ChildMain, Sequence[str]]:
-    """Imports what children of a role run. Returns their main function and further folders that they must be able to
-    read, such as those of plug-ins."""
-    if role == "code":
-        runner = import_module("reward.sandbox.runner")
-        runner.preload(packages)
-        return runner.main, ()
-    worker = import_module("reward.worker")
-    return worker.main, worker.preload(domains)
