@@ -27,6 +27,8 @@ from reward.trial import Trials
 
 log = logging.getLogger("reward")
 _MAX_TOLD = 100
+_QUEUE = 4096
+"""Requests that may wait for a pool; further ones are told to come back."""
 
 
 class SharedZygote:
@@ -60,7 +62,6 @@ class Service:
         level: Level | None,
         num_workers: int,
         version: str,
-        queue: int = 4096,
         only: Collection[str] | None = None,
     ) -> None:
         """Without a `level` this machine has no sandbox: code is refused, and other graders run with resource limits
@@ -75,10 +76,10 @@ class Service:
             sizes[PLUGIN_POOL] = num_workers
         self.pools: dict[str, Pool] = {}
         for name, size in sizes.items():
-            options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=queue)
+            options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=_QUEUE)
             self.pools[name] = Pool(name, options, self._start_grader, self.metrics)
         if level is not None:
-            options = PoolOptions(workers=num_workers, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=queue)
+            options = PoolOptions(workers=num_workers, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=_QUEUE)
             self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
         self._trials = Trials(self.metrics)
         self._groups = Groups(self.pools["rules"])

@@ -26,10 +26,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from langdetect import DetectorFactory, LangDetectException, detect
 
+from reward.frames import refuse_constant
 from reward.graders import sentences
 from reward.graders.constraint_arguments import KINDS, PLAIN_KINDS
 from reward.graders.folded import fold, mentions, without_invisible
@@ -329,7 +330,7 @@ def _is_json(text: str) -> bool:
 def _is_json_data(text: str) -> bool:
     """NaN and Infinity are no JSON; a text in quotation marks is JSON, but not in JSON's form."""
     try:
-        data = json.loads(_without_fence(text), parse_constant=_refuse)
+        data = json.loads(_without_fence(text), parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return False
     return isinstance(data, dict | list)
@@ -340,10 +341,6 @@ def _without_fence(text: str) -> str:
     for fence in ("```json", "```Json", "```JSON", "```"):
         text = text.removeprefix(fence)
     return text.removesuffix("```").strip()
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
 
 
 @_rule("detectable_format:title")

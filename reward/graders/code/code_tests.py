@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from reward.extract import is_literal
+from reward.frames import refuse_constant
 from reward.graders.grade import InvalidTask, is_number, require
 from reward.sandbox.limits import MAX_CPU_S, OUTPUT_BYTES, OUTPUT_BYTES_IN_ALL, OutputLimits, ProgramLimits
 
@@ -63,7 +64,7 @@ class Tests:
         if self.fn_name is None:
             return same_output(text, self.expected[index])
         try:
-            value = json.loads(text, parse_constant=_refuse)
+            value = json.loads(text, parse_constant=refuse_constant)
         except (ValueError, RecursionError):
             return False
         return same_result(value, self.expected[index])
@@ -232,7 +233,3 @@ def _is_json(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
