@@ -23,6 +23,7 @@ from typing import Any
 from reward.adapters.columns import label_of, rows_of, text_of
 from reward.adapters.connection import Connection, connection
 from reward.extract import THINK_END, THINK_START
+from reward.protocol import ScoreResult
 from reward.rows import opens_thought, request_of_label
 
 log = logging.getLogger("reward.adapters.trl")
@@ -100,17 +101,24 @@ class RewardFunction:
         ):
             _warn_of_thoughts()
         results = self.connection.grade(requests)
-        reasons = Counter(str(r.details.get("reason", r.verdict)) for r in results if r.score is None)
-        if reasons:  # one line per call, with the most frequent reason
-            log.error(
-                "%d of %d responses were not graded and get None, not 0: %s",
-                reasons.total(),
-                len(results),
-                reasons.most_common(1)[0][0],
-            )
+        num_not_graded = _report(results)
         if log_metric is not None:
-            log_metric(f"{self.name}/not_graded", reasons.total() / max(len(results), 1))
+            log_metric(f"{self.name}/not_graded", num_not_graded / max(len(results), 1))
         return [result.score for result in results]
+
+
+def _report(results: Sequence[ScoreResult]) -> int:
+    """Logs one line per call about responses that were not graded, with the most frequent reason. Returns their
+    number."""
+    reasons = Counter(str(r.details.get("reason", r.verdict)) for r in results if r.score is None)
+    if reasons:
+        log.error(
+            "%d of %d responses were not graded and get None, not 0: %s",
+            reasons.total(),
+            len(results),
+            reasons.most_common(1)[0][0],
+        )
+    return reasons.total()
 
 
 @cache
