@@ -25,6 +25,15 @@ def plotly_figure(drawing: Drawing) -> dict[str, Any]:
         y_axis["range"] = [scale.low, scale.high]
     elif scale.low == 0:
         y_axis["rangemode"] = "tozero"
+    # The stages' names stand above the plot, where there is room for them on a phone.
+    look = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
+    stages = drawing.stages if len(drawing.stages) > 1 else ()
+    whole = stages[-1][1] - stages[0][0] if stages else 0
+    stage_names = [
+        look | {"text": name, "x": (start + end) / 2, "font": {"size": 10}}
+        for start, end, name in stages
+        if LETTER_PX * len(name) < PLOT_WIDTH_PX * (end - start) / whole
+    ]
     layout = {
         "height": PLOT_PX,
         "margin": {"l": 8, "r": 12, "t": 16, "b": 28, "pad": 0},
@@ -34,7 +43,7 @@ def plotly_figure(drawing: Drawing) -> dict[str, Any]:
         "xaxis": AXIS | {"tickformat": ",d", "hoverformat": ",d"},
         "yaxis": y_axis,
         "shapes": _shapes(drawing),
-        "annotations": _stage_names(drawing),
+        "annotations": stage_names,
     }
     return {"data": traces, "layout": layout}
 
@@ -87,16 +96,3 @@ def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
 
 def _vertical(step: int, **look: Any) -> dict[str, Any]:
     return {"type": "line", "xref": "x", "yref": "paper", "x0": step, "x1": step, "y0": 0, "y1": 1, **look}
-
-
-def _stage_names(drawing: Drawing) -> list[dict[str, Any]]:
-    """Writes the stages' names above the plot, if there is room for them on a phone."""
-    if len(drawing.stages) < 2:
-        return []
-    whole = drawing.stages[-1][1] - drawing.stages[0][0]
-    look = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
-    return [
-        look | {"text": name, "x": (start + end) / 2, "font": {"size": 10}}
-        for start, end, name in drawing.stages
-        if LETTER_PX * len(name) < PLOT_WIDTH_PX * (end - start) / whole
-    ]

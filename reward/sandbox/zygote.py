@@ -70,7 +70,17 @@ def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> Non
         else:
             pid = request["pid"]
             children.remove(pid)
-            control.send(json.dumps(_end(pid)).encode())
+            # Kills the child and its process group, and waits for all of them. Without a pid namespace, the processes
+            # that it leaves behind are reparented to us, the subreaper.
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.waitpid(-pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            control.send(json.dumps({"signal": max(-code, 0), "code": max(code, 0)}).encode())
 
 
 def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fds: list[int]) -> None:
@@ -83,17 +93,3 @@ def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fd
         traceback.print_exc()
         sys.stderr.flush()
     os._exit(70)
-
-
-def _end(pid: int) -> dict[str, int]:
-    """Kills the child and its process group, waits for all of them, and returns how the child had ended. Without a pid
-    namespace, the processes that it leaves behind are reparented to us, the subreaper."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return {"signal": max(-code, 0), "code": max(code, 0)}
