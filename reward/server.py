@@ -160,7 +160,6 @@ def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None
 
 
 async def _require_token(request: Request) -> None:
-    """Checks that the request carries the token. Raises Refused."""
     if not request.app.state.front.admits(request):
         raise Refused("the token is missing or wrong", 401)
 

@@ -58,11 +58,7 @@ class Service:
     """All pools, and the function that grades. Used by the HTTP server and by the offline commands."""
 
     def __init__(
-        self,
-        level: Level | None,
-        num_workers: int,
-        version: str,
-        only: Collection[str] | None = None,
+        self, level: Level | None, num_workers: int, version: str, only: Collection[str] | None = None
     ) -> None:
         """Without a `level` this machine has no sandbox: code is refused, and other graders run with resource limits
         only. `only`: the domains that will be asked for (default: all), because graders take seconds to load."""
@@ -145,7 +141,6 @@ class Service:
     def _outcome(
         self, answer: answers.Answer, pool: Pool
     ) -> tuple[GradeStatus, str, Mapping[str, Any], float | None]:
-        """Returns status, verdict, details and score for an answer."""
         match answer:
             case Grade(score=score, verdict=verdict, details=details):
                 return GradeStatus.graded, verdict, details, score

@@ -71,10 +71,7 @@ def _traces(drawing: Drawing, line: Line, number: int) -> list[dict[str, Any]]:
 
 
 def _points(curve: Curve) -> dict[str, list[float]]:
-    return {
-        "x": [int(step) for step in curve.steps],
-        "y": [float(f"{value:.5g}") for value in curve.values],
-    }
+    return {"x": [int(step) for step in curve.steps], "y": [float(f"{value:.5g}") for value in curve.values]}
 
 
 def _shapes(drawing: Drawing) -> list[dict[str, Any]]:

@@ -191,10 +191,7 @@ def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
     stretches = np.array_split(np.arange(1, count - 1), (max_points - 2) // 2)
     kept = {0, count - 1}
     for stretch in stretches:
-        kept |= {
-            int(stretch[curve.values[stretch].argmin()]),
-            int(stretch[curve.values[stretch].argmax()]),
-        }
+        kept |= {int(stretch[curve.values[stretch].argmin()]), int(stretch[curve.values[stretch].argmax()])}
     chosen = np.array(sorted(kept))
     return Curve(curve.steps[chosen], curve.values[chosen])
 

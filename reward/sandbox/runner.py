@@ -215,7 +215,6 @@ def _run_test(
     started: float,
     spent_s: float,
 ) -> _End:
-    """Runs one test."""
     limit_s = min(budget.cpu_s, spent_s + budget.test_cpu_s)
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
