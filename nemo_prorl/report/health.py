@@ -30,8 +30,21 @@ def checks_of(run: Run) -> list[Check]:
     followed = Followed(stage, run.configs.get(stage, {}))
     for record in run.records:
         followed.observe(record)
-    of_files = [finding for finding in (_is_alive(run), _is_whole(run)) if finding is not None]
-    return sorted([*of_files, *followed.checks()], key=lambda check: check.is_fine)
+    age = duration(run.sign_of_life_s)
+    text = {
+        "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
+        "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
+        "running": f"The last sign of life is {age} old.",
+        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old. The same command continues it.",
+    }[run.status]
+    found = [Check(title="Progress", is_fine=run.status in ("finished", "running"), text=text)]
+    damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
+    damaged += run.unread_files
+    if damaged:
+        listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
+        text = f"{listed} cannot be read and are left out: look for a disk that is full or fails."
+        found.append(Check(title="Damaged files", is_fine=False, text=text))
+    return sorted([*found, *followed.checks()], key=lambda check: check.is_fine)
 
 
 def bests_of(run: Run) -> list[Best]:
@@ -57,30 +70,6 @@ def wall_s(run: Run) -> float:
 def num_tokens(run: Run) -> float:
     """Tokens sampled in training."""
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
-
-
-def _is_alive(run: Run) -> Check:
-    stage, age = str(run.last["stage"]), duration(run.sign_of_life_s)
-    text = {
-        "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
-        "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
-        "running": f"The last sign of life is {age} old.",
-        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old. The same command continues it.",
-    }[run.status]
-    return Check(title="Progress", is_fine=run.status in ("finished", "running"), text=text)
-
-
-def _is_whole(run: Run) -> Check | None:
-    damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
-    damaged += run.unread_files
-    if not damaged:
-        return None
-    listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
-    return Check(
-        title="Damaged files",
-        is_fine=False,
-        text=f"{listed} cannot be read and are left out: look for a disk that is full or fails.",
-    )
 
 
 def duration(seconds: float) -> str:

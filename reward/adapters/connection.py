@@ -61,21 +61,17 @@ class Connection:
     def client(self) -> RewardClient:
         """Returns this process's client. Raises RewardServiceError if servers or token file cannot be used."""
         with _state.lock:
-            client = _state.clients.get(self)
-            if client is None:
-                client = _state.clients[self] = self._new_client()
+            if self not in _state.clients:
+                folders = [name for name in self.servers if not is_url(name)]
+                client = _state.clients[self] = RewardClient(
+                    urls=[] if folders else self.servers,
+                    discovery_dir=Path(folders[0]) if folders else None,
+                    token_file=None if self.token_file is None else Path(self.token_file),
+                    request_timeout_s=_ATTEMPT_S,
+                    max_attempts=_ATTEMPTS,
+                )
                 atexit.register(client.close)
-            return client
-
-    def _new_client(self) -> RewardClient:
-        folders = [name for name in self.servers if not is_url(name)]
-        return RewardClient(
-            urls=[] if folders else self.servers,
-            discovery_dir=Path(folders[0]) if folders else None,
-            token_file=None if self.token_file is None else Path(self.token_file),
-            request_timeout_s=_ATTEMPT_S,
-            max_attempts=_ATTEMPTS,
-        )
+            return _state.clients[self]
 
 
 def connection(
