@@ -26,7 +26,7 @@ MAX_LABELS = 25
 """With more points than this, only the outermost are labelled."""
 NUM_OUTERMOST = 3
 CHARACTERS_PER_INCH = 14
-"""Of a note below a figure."""
+"""Width of the notes below a figure."""
 COLOURS = ("#7a7a7a", "#e0a030", "#3a7ca5", "#b0413e", "#5b8c5a", "#6c4f9c")
 VERDICT_COLOURS = {"diminish": "#b0413e", "plateau": "#e0a030", "sustained": "#5b8c5a", "gain": "#3a7ca5"}
 
