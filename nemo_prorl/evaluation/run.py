@@ -25,8 +25,9 @@ from nemo_prorl.run import build_sampler, graders
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.origin import provenance
 from nemo_prorl.run_folder.samples import Sample, gather_samples
-from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
+from nemo_prorl.training.evaluation import evaluate, measurement, summarise, validation_settings
 from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.types import Prompt
 
 
 def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequence[Benchmark]) -> list[str]:
@@ -50,6 +51,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
             "grader_version": machinery.grader_version,
             "graded_by": graded_by(config.reward),
             "missing": {benchmark.name: benchmark.where for benchmark in missing},
+            "measured": {},
         }
         for one in loaded:
             prompts, num_too_long = rendered(one, tokenizer, config.sampler.max_prompt_tokens)
@@ -68,6 +70,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
                 )
             if not prompts:
                 continue
+            header["measured"] |= measured(config, name, prompts, machinery.grader_version)
             done[name] = results.summarise(
                 one,
                 known,
@@ -85,6 +88,16 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
         )
     lines = [line for table in tables(done, model.name) for line in (*as_text(table), "")]
     return [*lines, *filter(None, [header["graded_by"]]), f"in {out}"]
+
+
+def measured(
+    config: RunConfig, benchmark: str, prompts: Sequence[Prompt], grader_version: str
+) -> dict[str, str]:
+    """Returns the `measurement` of one benchmark, without the number of samples: pass@k is unbiased for any."""
+    named = measurement(config, prompts, grader_version)
+    del named["validation.num_rollouts"]
+    named[f"{results.PROMPTS_OF}{benchmark}"] = named.pop("held-out prompts")
+    return named
 
 
 def graded_by(reward: RewardConfig) -> str:

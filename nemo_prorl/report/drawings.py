@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nemo_prorl.report.events import events_of, resets_of, stage_spans
+from nemo_prorl.report.health import unlike_held_out
 from nemo_prorl.report.panels import Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import Run
 from nemo_prorl.run_folder.events import EventKind
+from nemo_prorl.run_folder.validation_metrics import VALIDATION
 
 FloatArray = NDArray[np.float64]
 
@@ -90,9 +92,12 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
             lines = lines[:1]  # if all are zero, one line is enough
         return [_drawing(panel, lines, runs)] if lines else []
     drawings: list[Drawing] = []
+    unlike = unlike_held_out(runs)
     for metric, label in series:
         title = panel.title if len(series) == 1 else f"{panel.title}: {label}"
         part = replace(panel, title=title, kind=Kind.lines, name=f"{panel.name}-{len(drawings)}")
+        if unlike and metric.startswith(VALIDATION):  # a picture has the title alone
+            part = replace(part, title=f"{title} (may not compare)", reading=f"{unlike} {panel.reading}")
         made = (_line(run, metric, run.name, number, part) for number, run in enumerate(runs, start=1))
         lines = [line for line in made if line]
         drawings += [_drawing(part, lines, runs)] if lines else []

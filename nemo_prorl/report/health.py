@@ -3,11 +3,12 @@ cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import LOOP_TIMES, Run
-from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, PROMPT_MEAN
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASURED_OPTIONS, MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.training.control.checks import Check, Followed
 
 
@@ -60,6 +61,45 @@ def bests_of(run: Run) -> list[Best]:
             best = max(points, key=lambda point: point[0])
             bests.append(Best(domain, points[0][0], points[-1][0], *best))
     return bests
+
+
+def unlike_held_out(runs: Sequence[Run]) -> str:
+    """Returns which runs' held-out scores cannot be set side by side, and why: the newest validations measure different
+    things, or it is not known what they measure. Empty if all can."""
+    measuring = [run for run in runs if run.validations]
+    if len(measuring) < 2:
+        return ""
+    groups: dict[str, list[str]] = {}
+    configs, changing = [], []
+    for run in measuring:
+        newest = run.validations[-1]
+        name = str(newest.get(MEASUREMENT, ""))
+        groups.setdefault(name, []).append(run.name)
+        configs += [run.configs.get(str(newest["stage"]), {})] if name else []
+        changing += [run.name] if any(one.get(MEASUREMENT, "") != name for one in run.validations) else []
+    unknown, said = groups.pop("", []), []
+    if len(groups) > 1:
+        differing = [
+            option
+            for option in MEASURED_OPTIONS
+            if all(option in config for config in configs) and len({config[option] for config in configs}) > 1
+        ]
+        listed = " and those of ".join(", ".join(names) for names in groups.values())
+        said.append(
+            f"The held-out scores of {listed} cannot be set side by side: their validations differ in "
+            f"{', '.join(differing) or 'prompts or graders'}."
+        )
+    if unknown:
+        others = " with the others" if groups else ""
+        said.append(
+            f"What the held-out scores of {', '.join(unknown)} measure is not recorded, so it is unknown whether they "
+            f"compare{others}."
+        )
+    if changing:
+        said.append(
+            f"In {', '.join(changing)} validation began to measure something else on the way (see Events)."
+        )
+    return " ".join(said)
 
 
 def wall_s(run: Run) -> float:

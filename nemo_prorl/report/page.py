@@ -13,7 +13,7 @@ from nemo_prorl.config.compose import to_dict
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.drawings import Drawing, curve_of, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
-from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, wall_s
+from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.metric_docs import metric_doc
@@ -82,6 +82,7 @@ def page_html(
         single=views[0] if len(runs) == 1 else None,
         comparison=[_compared(run) for run in runs],
         held_out=_held_out(runs),
+        unlike=unlike_held_out(runs),
         sections=drawn,
         plot_px=PLOT_PX,
         evaluations=[table for run in runs for table in run.tables],

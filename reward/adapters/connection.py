@@ -6,8 +6,9 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,12 +25,22 @@ class NotGraded(RuntimeError):
 
 
 class StopTraining(BaseException):
-    """The service could not grade a response; the message is one sentence. For callers that turn an Exception into a 0.
+    """A response cannot be graded; the message is one sentence. For callers that turn an Exception into a 0.
 
     Deliberately not an Exception. Some trainers wrap the user's reward function in `except Exception` and go on with a
     reward of 0: verl 0.9.1 in its rate-limited and PRIME reward managers
     (experimental/reward_loop/reward_manager/limited.py, workers/reward_manager/prime.py), and verifiers up to 0.3 in
-    Rubric (rubrics/rubric.py). A policy would then learn that its answers are wrong whenever the service is down."""
+    Rubric (rubrics/rubric.py). A policy would then learn that its answers are wrong whenever the service is down, or
+    whenever a row's label defines no task."""
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Turns every Exception, such as BadLabel, into StopTraining with its sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise StopTraining(f"a response cannot be graded ({type(error).__name__}): {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from reward.adapters.columns import label_of, rows_of, text_of
 from reward.adapters.connection import Connection, connection
 from reward.extract import THINK_END, THINK_START
 from reward.protocol import ScoreResult
-from reward.rows import opens_thought, request_of_label
+from reward.rows import BadLabel, opens_thought, request_of_label
 
 log = logging.getLogger("reward.adapters.trl")
 
@@ -101,6 +101,8 @@ class RewardFunction:
         ):
             _warn_of_thoughts()
         results = self.connection.grade(requests)
+        if bad := next((result for result in results if result.verdict == "invalid_task"), None):
+            raise BadLabel(str(bad.details.get("reason")))
         num_not_graded = _report(results)
         if log_metric is not None:
             log_metric(f"{self.name}/not_graded", num_not_graded / max(len(results), 1))

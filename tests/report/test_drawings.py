@@ -18,6 +18,7 @@ from nemo_prorl.report.charts import plotly_figure
 from nemo_prorl.report.drawings import Curve, Drawing, averaged, curve_of, draw, thinned, trend
 from nemo_prorl.report.panels import SECTIONS, Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import BEFORE, NOW, Run, read_run
+from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.types import PARTS
 from tests.training.conftest import ScriptedGrader, verdict
 from tests.training.test_trainer import Run as ScriptedRun
@@ -116,6 +117,23 @@ def test_runs_are_compared_on_the_same_axes(make_run: Callable[..., Run]) -> Non
         assert [line.colour for line in drawing.lines] == [1, 2]
     names = [drawing.panel.name for panel in PANELS.values() for drawing in draw(panel, runs)]
     assert len(names) == len(set(names))
+
+
+def test_held_out_curves_of_different_measurements_say_so(make_run: Callable[..., Run]) -> None:
+    def measured(name: str) -> Run:
+        return make_run(lambda r: r | {MEASUREMENT: name} if PROMPT_MEAN in r else r)
+
+    first, second, other = measured("1"), measured("1"), measured("2")
+    alike, unlike = draw(PANELS["validation"], [first, second]), draw(PANELS["validation"], [first, other])
+    assert not any("may not compare" in drawing.panel.title for drawing in alike)
+    assert all("(may not compare)" in drawing.panel.title for drawing in unlike)
+    assert all("cannot be set side by side" in drawing.panel.reading for drawing in unlike)
+    (entropy,) = draw(PANELS["entropy"], [first, other])
+    assert "compare" not in entropy.panel.title, "training metrics are not of the validation"
+    endings = {one.panel.title: one.panel.reading for one in draw(PANELS["no_eos"], [first, other])}
+    assert [title for title in endings if "may not compare" not in title] == [
+        "Rollouts without an end: training"
+    ]
 
 
 def test_a_panel_without_numbers_is_left_out(make_run: Callable[..., Run]) -> None:
