@@ -52,7 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     130 for Ctrl-C. Other errors propagate."""
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
-            show([_usage()])
+            commands = [f"  {name:<9} {summary(name)}" for name in COMMANDS]
+            about = "Prolonged reinforcement learning with verifiable rewards, on Megatron-Core and vLLM."
+            hint = (
+                f"`{PROGRAM} COMMAND --help` shows a command's arguments, `{PROGRAM} --version` the version."
+            )
+            show([f"usage: {PROGRAM} COMMAND ...", "", about, "", *commands, "", hint])
             return 0 if arguments else 2
         if arguments[0] == "--version":
             print(f"nemo-prorl {__version__}")
@@ -92,21 +97,6 @@ def main(arguments: Sequence[str]) -> int:
 def command() -> NoReturn:
     """Runs the program nemo-prorl with the arguments of the process, and exits."""
     sys.exit(main(sys.argv[1:]))
-
-
-def _usage() -> str:
-    commands = [f"  {name:<9} {summary(name)}" for name in COMMANDS]
-    return "\n".join(
-        [
-            f"usage: {PROGRAM} COMMAND ...",
-            "",
-            "Prolonged reinforcement learning with verifiable rewards, on Megatron-Core and vLLM.",
-            "",
-            *commands,
-            "",
-            f"`{PROGRAM} COMMAND --help` shows a command's arguments, `{PROGRAM} --version` the version.",
-        ]
-    )
 
 
 if __name__ == "__main__":

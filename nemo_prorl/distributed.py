@@ -109,7 +109,9 @@ class Ranks:
         sizes_received = torch.empty_like(sizes)
         dist.all_to_all_single(sizes_received, sizes)
         received = torch.empty(int(sizes_received.sum()), dtype=torch.uint8)
-        dist.all_to_all_single(received, _as_tensor(b"".join(sent)), sizes_received.tolist(), sizes.tolist())
+        data = bytearray(b"".join(sent))
+        outgoing = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+        dist.all_to_all_single(received, outgoing, sizes_received.tolist(), sizes.tolist())
         self.traffic.num_bytes += len(received)
         parts = received.split(sizes_received.tolist())
         values = {sender: pickle.loads(part.numpy()) for sender, part in enumerate(parts) if len(part)}
@@ -141,7 +143,12 @@ class Ranks:
             value, error = function(), None
         except Exception as caught:
             error = caught
-        for rank, found in enumerate(self.gather(None if error is None else _sendable(error))):
+        sent: Exception | None = error
+        if error is not None and not isinstance(error, ConfigError):
+            # With its traceback, as a type that every rank can unpickle.
+            text = "".join(traceback.format_exception(error))
+            sent = RuntimeError(f"on {socket.gethostname()}: {text}")
+        for rank, found in enumerate(self.gather(sent)):
             if found is not None:
                 raise error if error is not None and rank == self.layout.rank else found
         return value
@@ -174,18 +181,6 @@ class Board:
         """Returns the latest text; empty before the first. Raises DistError or RuntimeError if the main rank has
         ended."""
         return self._store.get(self._name).decode() if self._store.check([self._name]) else ""
-
-
-def _sendable(error: Exception) -> Exception:
-    """Returns the error if it is a ConfigError, else a RuntimeError with its traceback: other ranks may be unable to
-    unpickle other types."""
-    if isinstance(error, ConfigError):
-        return error
-    return RuntimeError(f"on {socket.gethostname()}: {''.join(traceback.format_exception(error))}")
-
-
-def _as_tensor(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 def alone() -> Ranks:

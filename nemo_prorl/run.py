@@ -26,7 +26,7 @@ from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.engines.limits import with_begun_limits, with_limits
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
-from nemo_prorl.reward_sources.functions.agreement import agreed_digests, what_changed
+from nemo_prorl.reward_sources.functions.check import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_sources.service import (
     RewardServiceEnded,
@@ -35,37 +35,21 @@ from nemo_prorl.reward_sources.service import (
     check_tasks,
     reward_client,
 )
-from nemo_prorl.run_folder import terminal
+from nemo_prorl.run_folder import markers, terminal
 from nemo_prorl.run_folder.checkpoints import checkpoint_name
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.loggers import FINISH_S
-from nemo_prorl.run_folder.markers import (
-    done_marker,
-    failed_marker,
-    is_done,
-    mark_done,
-    mark_failed,
-    why_failed,
-    withdraw_reset_request,
-)
 from nemo_prorl.run_folder.origin import provenance, write_resolved
 from nemo_prorl.run_folder.starts import recorded_start
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
+from nemo_prorl.training import evaluation, stages
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, load_policy
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
-from nemo_prorl.training.evaluation import begin_measuring, measurement
-from nemo_prorl.training.sampling.canary import canary_prompt
 from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
-from nemo_prorl.training.stages import (
-    Outcome,
-    StartingPoint,
-    best_without_checkpoint,
-    find_intact_start,
-    find_starting_point,
-)
+from nemo_prorl.training.sampling.refit import canary_prompt
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
@@ -103,11 +87,11 @@ def train(config: RunConfig) -> int:
     )
     # Only the main rank reads the folder, because a shared file system may show other ranks an older state, and because
     # a thousand ranks that list one folder would overload the file system.
-    if ranks.on_main(lambda: is_done(run_dir, stage)):
+    if ranks.on_main(lambda: markers.is_done(run_dir, stage)):
         if ranks.layout.is_main:
             said = (
                 f"stage {stage} is already done in {run_dir}; to train it further, remove "
-                f"{done_marker(run_dir, stage)} and raise trainer.num_steps"
+                f"{markers.done_marker(run_dir, stage)} and raise trainer.num_steps"
             )
             print(terminal.fitted(said, sys.stdout))
         return 0
@@ -134,30 +118,32 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
         ) as recorder,
         Watchdog(run_dir, rank=rank, timeout_s=config.trainer.hang_timeout_s, recorder=recorder) as watchdog,
     ):
-        start = find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
+        start = stages.find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
         if ranks.layout.is_main:
             clear_marks(config, log)
         try:
             watchdog.beat()
             outcome, state = train_stage(config, start, ranks, log, watchdog, at_the_end)
-            if ranks.layout.is_main and outcome is not Outcome.paused:
-                mark_done(run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state))
+            if ranks.layout.is_main and outcome is not stages.Outcome.paused:
+                markers.mark_done(
+                    run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state)
+                )
             ranks.barrier()
             recorder.end(outcome)
         except BaseException as error:
             with suppress(OSError):  # such as a full disk, which `error` reports already
                 log.note(f"error: {error or type(error).__name__}")
             if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
-                mark_failed(run_dir, config.stage.name, reason=str(error))
+                markers.mark_failed(run_dir, config.stage.name, reason=str(error))
             raise
 
 
-def starting_point(config: RunConfig) -> StartingPoint:
+def starting_point(config: RunConfig) -> stages.StartingPoint:
     """Returns where `train` would start, judging by the run's folder. Raises ConfigError if it must not start."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
     check_not_failed(run_dir, config.stage.name)
-    start = find_starting_point(config)
+    start = stages.find_starting_point(config)
     if start.is_resume:
         check_same_run(config, run_dir)
         check_not_beyond(config, start)
@@ -166,12 +152,12 @@ def starting_point(config: RunConfig) -> StartingPoint:
 
 def train_stage(
     config: RunConfig,
-    start: StartingPoint,
+    start: stages.StartingPoint,
     ranks: Ranks,
     log: RunLog,
     watchdog: Watchdog,
     at_the_end: ExitStack,
-) -> tuple[Outcome, RunState]:
+) -> tuple[stages.Outcome, RunState]:
     """Builds everything that the loop needs, the cheapest checks first, and runs it. Returns why the loop ended and the
     final state. The loggers stay open until the caller leaves `at_the_end`."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
@@ -198,7 +184,7 @@ def train_stage(
             if start.is_resume:
                 check_same_rows(prompts, state)
             prompts.restore(state.prompts)
-        measured = ranks.on_main(lambda: measurement(config, inputs.held_out, grader.version))
+        measured = ranks.on_main(lambda: evaluation.measurement(config, inputs.held_out, grader.version))
         for change in noted_changes(state, grader.parts, measured, is_resume=start.is_resume):
             log.say(change)
         watchdog.beat()
@@ -214,7 +200,7 @@ def train_stage(
             provenance=provenance(),
         )
         telemetry = open_telemetry(config, log, state, at_the_end) if is_main else None
-        if sentence := best_without_checkpoint(start, config):
+        if sentence := stages.best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
             log.say(network.sentence)
@@ -241,7 +227,7 @@ def train_stage(
         with pausing_on_interrupt(speaks=is_main) if saves else nullcontext():
             outcome = trainer.fit()
         if telemetry is not None:
-            telemetry.is_paused = outcome is Outcome.paused
+            telemetry.is_paused = outcome is stages.Outcome.paused
         return outcome, state
 
 
@@ -293,7 +279,10 @@ def noted_changes(
 ) -> list[str]:
     """Notes in `state` what the stage is rewarded by and what its validations measure. Returns a sentence on each that
     has changed; of the reward only since the stage's own last checkpoint, because stages may have different ones."""
-    changes = [what_changed(state.reward, reward) if is_resume else "", begin_measuring(state, measured)]
+    changes = [
+        what_changed(state.reward, reward) if is_resume else "",
+        evaluation.begin_measuring(state, measured),
+    ]
     state.reward = reward
     return [change for change in changes if change]
 
@@ -319,7 +308,7 @@ def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:
 def check_not_failed(run_dir: Path, stage: str) -> None:
     """Raises ConfigError if Slurm has requeued a stage that is marked as failed. A user who submits a failed stage
     again is trusted to have corrected the cause."""
-    reason = why_failed(run_dir, stage)
+    reason = markers.why_failed(run_dir, stage)
     if reason and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
         raise ConfigError(
             f"stage {stage} in {run_dir} failed: {reason} Correct the cause and submit the stage again; a requeue does "
@@ -331,8 +320,9 @@ def clear_marks(config: RunConfig, log: RunLog) -> None:
     """Removes what is out of date when a stage starts or continues: its NAME.failed marker, and a request for a reset
     that was made before its parent ended."""
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage
-    failed_marker(run_dir, stage.name).unlink(missing_ok=True)
-    if stage.parent and withdraw_reset_request(run_dir, asked_before=done_marker(run_dir, stage.parent)):
+    markers.failed_marker(run_dir, stage.name).unlink(missing_ok=True)
+    parents_end = markers.done_marker(run_dir, stage.parent)
+    if stage.parent and markers.withdraw_reset_request(run_dir, asked_before=parents_end):
         log.say(f"the request for a reset from before the end of stage {stage.parent} is withdrawn")
 
 
@@ -355,7 +345,7 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
             )
 
 
-def check_not_beyond(config: RunConfig, start: StartingPoint) -> None:
+def check_not_beyond(config: RunConfig, start: stages.StartingPoint) -> None:
     """Raises ConfigError if a resumed stage has taken more steps than trainer.num_steps."""
     taken, wanted = start.state().stage_step, config.trainer.num_steps
     if taken > wanted:
@@ -376,7 +366,7 @@ def check_same_rows(prompts: PromptMix, state: RunState) -> None:
         )
 
 
-def build_policy(config: RunConfig, ranks: Ranks, start: StartingPoint) -> tuple[Policy, RunState]:
+def build_policy(config: RunConfig, ranks: Ranks, start: stages.StartingPoint) -> tuple[Policy, RunState]:
     """Returns the policy with which the stage starts or continues, after the resets at its start, and its state."""
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
 

@@ -3,7 +3,6 @@ add what they find out when a worker sends none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
@@ -111,16 +110,13 @@ class Reply:
     def from_frame(cls, frame: Any) -> Reply:
         """Raises ValueError if a worker would not send such a frame."""
         try:
-            answers = tuple(_answer_of(body) for body in frame["answers"])
-            reply = cls(answers, bool(frame["retire"]), float(frame["spent_s"]))
+            answers: list[Sent] = []
+            for body in frame["answers"]:
+                ((kind, values),) = body.items()
+                answers.append(_KINDS[kind](**values))
+            reply = cls(tuple(answers), bool(frame["retire"]), float(frame["spent_s"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a worker's answer is malformed: {error!r}") from error
         if not answers:
             raise ValueError("a worker's answer is empty")
         return reply
-
-
-def _answer_of(body: Mapping[str, Any]) -> Sent:
-    """Raises KeyError, TypeError, AttributeError or ValueError for any other body."""
-    ((kind, values),) = body.items()
-    return _KINDS[kind](**values)

@@ -115,7 +115,17 @@ class RewardClient:
             version=version,
             on_ready=lambda: self._wake.set(),
         )
-        self._headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
+        self._headers: dict[str, str] = {}
+        if token_file is not None:
+            try:
+                token = token_file.read_text().strip()
+            except OSError as error:
+                raise RewardServiceError(
+                    f"the token file {token_file} cannot be read: {error.strerror}"
+                ) from error
+            if not token:
+                raise RewardServiceError(f"the token file {token_file} is empty")
+            self._headers["Authorization"] = f"Bearer {token}"
         self._timeout_s, self._max_attempts, self._batch_items = request_timeout_s, max_attempts, batch_items
         self._waiting: dict[str, deque[_Item]] = defaultdict(deque)
         self._all: set[_Item] = set()
@@ -241,7 +251,12 @@ class RewardClient:
                 self._drop_expired(now)
             for queue in self._waiting.values():
                 while queue and (server := self._choose(queue[0].failures)) is not None:
-                    batch = self._take(queue, server)
+                    # The next batch: items at the queue's head that failed equally often on this server.
+                    size = min(self._batch_items, self._room(server))
+                    failures = queue[0].failures.get(server.url, 0)
+                    batch = [queue.popleft()]
+                    while queue and len(batch) < size and queue[0].failures.get(server.url, 0) == failures:
+                        batch.append(queue.popleft())
                     server.outstanding += len(batch)
                     task = self._loop.create_task(self._send(server, batch))
                     self._tasks.add(task)
@@ -269,15 +284,6 @@ class RewardClient:
         """Returns how many more requests to send to a server: few enough to leave other servers some, and enough to
         keep its workers busy while the next batch is on its way."""
         return 4 * server.num_workers + 2 * self._batch_items - server.outstanding
-
-    def _take(self, queue: deque[_Item], server: KnownServer) -> list[_Item]:
-        """Removes the next batch from the queue's head: items that failed equally often on this server."""
-        size = min(self._batch_items, self._room(server))
-        failures = queue[0].failures.get(server.url, 0)
-        batch = [queue.popleft()]
-        while queue and len(batch) < size and queue[0].failures.get(server.url, 0) == failures:
-            batch.append(queue.popleft())
-        return batch
 
     async def _send(self, server: KnownServer, batch: list[_Item]) -> None:
         """Makes one attempt. Afterwards every item of the batch is resolved or waits again, whatever happens."""
@@ -404,13 +410,3 @@ class RewardClient:
             version=self.version,
         )
         self._resolve(item, result)
-
-
-def _token(path: Path) -> str:
-    try:
-        token = path.read_text().strip()
-    except OSError as error:
-        raise RewardServiceError(f"the token file {path} cannot be read: {error.strerror}") from error
-    if not token:
-        raise RewardServiceError(f"the token file {path} is empty")
-    return token

@@ -109,14 +109,11 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         left_s = self._began_s + self.arrival_s + self._body_bytes / MIN_BYTES_PER_S - self.loop.time()
-        if self._waits_for_us():
+        # A request queued behind one that is still being answered waits for us; reading may be paused then.
+        is_behind = self.cycle is not None and self.cycle.scope is not self.scope
+        if self.pipeline or (is_behind and not self.cycle.response_complete):
             left_s = self.arrival_s
         if left_s > 0.0:
             self._timer = self.loop.call_later(left_s, self._check)
         else:
             self.transport.close()
-
-    def _waits_for_us(self) -> bool:
-        """Whether the request is queued behind one that is still being answered (reading may be paused then)."""
-        is_behind = self.cycle is not None and self.cycle.scope is not self.scope
-        return bool(self.pipeline) or (is_behind and not self.cycle.response_complete)

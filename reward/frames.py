@@ -6,7 +6,7 @@ import json
 import math
 import os
 import struct
-from typing import Any
+from typing import Any, NoReturn
 
 LENGTH = struct.Struct("!I")
 MAX_BYTES = 64 << 20
@@ -54,16 +54,17 @@ def read(fd: int) -> Any | None:
     return None if head is None else decode(_exactly(fd, LENGTH.unpack(head)[0]) or b"null")
 
 
-def _refuse(constant: str) -> float:
+def refuse_constant(constant: str) -> NoReturn:
+    """Raises ValueError for NaN and infinity, which other JSON readers refuse."""
     raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _refuse(text)
+    return number if math.isfinite(number) else refuse_constant(text)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, parse_float=_finite)
 """Shared, because json.loads with these options would build a decoder per message."""
 
 

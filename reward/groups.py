@@ -16,7 +16,7 @@ import asyncio
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,21 +80,17 @@ class Groups:
         now = time.monotonic()
         left = [member for member in group if member.deadline is None or member.deadline > now]
         try:
-            while len(left) > 1 and (answers := await self._answers(left)):
-                for member, answer in zip(left, answers, strict=False):
+            while len(left) > 1:
+                data = frames.framed(b'{"group": [' + b", ".join(member.body for member in left) + b"]}")
+                # Waits for a worker until the latest deadline: a member with little time costs the others nothing.
+                latest = max(math.inf if member.deadline is None else member.deadline for member in left)
+                deadline = None if latest == math.inf else latest
+                reply = await self.pool.ask(data, deadline, _CPU_S, num_requests=len(left), num_attempts=1)
+                if not isinstance(reply, Reply) or not 0 < len(reply.answers) <= len(left):
+                    break
+                for member, answer in zip(left, reply.answers, strict=False):
                     member.resolve(None if isinstance(answer, Retry) else answer)
-                left = left[len(answers) :]
+                left = left[len(reply.answers) :]
         finally:
             for member in group:  # members that have answers keep them
                 member.resolve(None)
-
-    async def _answers(self, group: Sequence[_Member]) -> Sequence[Answer]:
-        """Returns the answers of the first members, as many as the worker finished; none if the group failed. The group
-        waits for a worker until its latest deadline, so that a member with little time costs the others nothing."""
-        data = frames.framed(b'{"group": [' + b", ".join(member.body for member in group) + b"]}")
-        latest = max(math.inf if member.deadline is None else member.deadline for member in group)
-        deadline = None if latest == math.inf else latest
-        reply = await self.pool.ask(data, deadline, _CPU_S, num_requests=len(group), num_attempts=1)
-        if not isinstance(reply, Reply) or len(reply.answers) > len(group):
-            return ()
-        return reply.answers

@@ -9,8 +9,6 @@ from __future__ import annotations
 import socket
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import Any
 
 from reward import frames
 from reward.answers import Failed, Invalid, Reply, Retry, Sent
@@ -29,19 +27,17 @@ def main(fd: int, level: str) -> None:
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
     while (request := frames.read(connection.fileno())) is not None:
-        frames.write(connection.fileno(), Reply((_answer(sandbox, request),)).to_frame())
+        in_thought = request.get("in_thought", False)
+        answer: Sent
+        try:
+            answer = grade(sandbox, request["response"], request["task"], in_thought=in_thought)
+        except InvalidTask as error:
+            answer = Invalid(str(error))
+        except ZygoteError as error:
+            answer = Retry(str(error))
+        except Exception as error:
+            traceback.print_exc()
+            answer = Failed(f"the judge has a defect: {type(error).__name__}")
+        frames.write(connection.fileno(), Reply((answer,)).to_frame())
     sandbox.close()
     sys.exit(0)
-
-
-def _answer(sandbox: Sandbox, request: Mapping[str, Any]) -> Sent:
-    in_thought = request.get("in_thought", False)
-    try:
-        return grade(sandbox, request["response"], request["task"], in_thought=in_thought)
-    except InvalidTask as error:
-        return Invalid(str(error))
-    except ZygoteError as error:
-        return Retry(str(error))
-    except Exception as error:
-        traceback.print_exc()
-        return Failed(f"the judge has a defect: {type(error).__name__}")

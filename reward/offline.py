@@ -100,9 +100,18 @@ async def score_requests(service: Service, requests: list[ScoreRequest], output:
     """Grades requests, writes one JSON result per line in their order, and prints a summary per domain.
 
     Returns 1 if any request was not graded, else 0."""
+    progress = Progress(len(requests), sys.stderr)
+    slots = asyncio.Semaphore(_IN_FLIGHT_PER_WORKER * service.num_workers)
+
+    async def score(request: ScoreRequest) -> ScoreResult:
+        async with slots:
+            result = await service.score(request)
+        progress.step()
+        return result
+
     await service.open()
     try:
-        results = await _score_all(service, requests)
+        results = list(await asyncio.gather(*map(score, requests)))
     finally:
         await service.close()
     text = "".join(json.dumps(result.to_json()) + "\n" for result in results)
@@ -113,19 +122,6 @@ async def score_requests(service: Service, requests: list[ScoreRequest], output:
     for line in summary(requests, results):
         print(line, file=sys.stderr)
     return int(any(result.status is not GradeStatus.graded for result in results))
-
-
-async def _score_all(service: Service, requests: list[ScoreRequest]) -> list[ScoreResult]:
-    progress = Progress(len(requests), sys.stderr)
-    slots = asyncio.Semaphore(_IN_FLIGHT_PER_WORKER * service.num_workers)
-
-    async def one(request: ScoreRequest) -> ScoreResult:
-        async with slots:
-            result = await service.score(request)
-        progress.step()
-        return result
-
-    return list(await asyncio.gather(*map(one, requests)))
 
 
 def summary(requests: list[ScoreRequest], results: list[ScoreResult]) -> Iterator[str]:

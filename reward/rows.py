@@ -23,6 +23,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from reward.extract import THINK_START
@@ -76,7 +77,10 @@ def domain_and_task(label: object, default_domain: str = "math") -> tuple[str, d
     label = _plain(label)
     if default_domain not in domains():
         raise BadLabel(f"unknown domain {default_domain[:80]!r}; there are {', '.join(domains())}")
-    fields = label if isinstance(label, Mapping) else _object_in(label)
+    fields = label if isinstance(label, Mapping) else None
+    if isinstance(label, str) and label.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            fields = json.loads(label) or None  # `{}` is the empty set, an answer
     if fields is not None:
         return _domain_and_task_of(dict(fields), default_domain)
     answer = answer_text(label)
@@ -148,17 +152,6 @@ def _plain(value: object) -> object:
         return _plain(to_python()) if callable(to_python) else value
     except RecursionError as error:
         raise BadLabel("the label nests too deep to be written as JSON") from error
-
-
-def _object_in(label: object) -> dict[str, Any] | None:
-    """Returns the object whose JSON a text is, else None. Also None for `{}`, which is the empty set."""
-    if not isinstance(label, str) or not label.lstrip().startswith("{"):
-        return None
-    try:
-        value = json.loads(label)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and value else None
 
 
 def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[str, dict[str, Any]]:

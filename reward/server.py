@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import hmac
 import ipaddress
@@ -41,13 +40,7 @@ from starlette.requests import ClientDisconnect
 
 from reward import frames
 from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
-from reward.protocol import (
-    MAX_BATCH_ITEMS,
-    PROTOCOL_VERSION,
-    GradeStatus,
-    ScoreRequest,
-    ScoreResult,
-)
+from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, GradeStatus, ScoreRequest, ScoreResult
 from reward.readiness import Readiness
 from reward.requests import InvalidRequest, decode_line, request_of
 from reward.service import Service
@@ -103,7 +96,10 @@ class Front:
             return True
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "basic":
-            given = _password(given)
+            try:  # the password of RFC 7617
+                given = base64.b64decode(given, validate=True).decode("utf-8", "replace").partition(":")[2]
+            except ValueError:
+                given = ""
         return hmac.compare_digest(given.encode(), self._token)
 
     async def score_all(self, bodies: Sequence[Any]) -> list[ScoreResult]:
@@ -159,20 +155,11 @@ class Front:
                 self._recent.popitem(last=False)
 
 
-def _password(credentials: str) -> str:
-    """Returns the password of HTTP Basic authentication (RFC 7617); empty if there is none."""
-    try:
-        return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]
-    except (ValueError, binascii.Error):
-        return ""
-
-
 def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(json.dumps(body), status, dict(headers or {}), "application/json")
 
 
 async def _require_token(request: Request) -> None:
-    """Checks that the request carries the token. Raises Refused."""
     if not request.app.state.front.admits(request):
         raise Refused("the token is missing or wrong", 401)
 

@@ -11,19 +11,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from reward.answers import (
-    Answer,
-    Crashed,
-    Exhausts,
-    Failed,
-    Grade,
-    Invalid,
-    KnownAnswers,
-    Late,
-    NoAnswer,
-    PluginFailed,
-    TimedOut,
-)
+from reward import answers
+from reward.graders.grade import Grade
 from reward.graders.plugins import plugins
 from reward.graders.registry import PLUGIN_POOL, domains
 from reward.groups import Groups
@@ -38,6 +27,8 @@ from reward.trial import Trials
 
 log = logging.getLogger("reward")
 _MAX_TOLD = 100
+_QUEUE = 4096
+"""Requests that may wait for a pool; further ones are told to come back."""
 
 
 class SharedZygote:
@@ -67,12 +58,7 @@ class Service:
     """All pools, and the function that grades. Used by the HTTP server and by the offline commands."""
 
     def __init__(
-        self,
-        level: Level | None,
-        num_workers: int,
-        version: str,
-        queue: int = 4096,
-        only: Collection[str] | None = None,
+        self, level: Level | None, num_workers: int, version: str, only: Collection[str] | None = None
     ) -> None:
         """Without a `level` this machine has no sandbox: code is refused, and other graders run with resource limits
         only. `only`: the domains that will be asked for (default: all), because graders take seconds to load."""
@@ -86,10 +72,10 @@ class Service:
             sizes[PLUGIN_POOL] = num_workers
         self.pools: dict[str, Pool] = {}
         for name, size in sizes.items():
-            options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=queue)
+            options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=_QUEUE)
             self.pools[name] = Pool(name, options, self._start_grader, self.metrics)
         if level is not None:
-            options = PoolOptions(workers=num_workers, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=queue)
+            options = PoolOptions(workers=num_workers, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=_QUEUE)
             self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
         self._trials = Trials(self.metrics)
         self._groups = Groups(self.pools["rules"])
@@ -149,35 +135,34 @@ class Service:
         else:
             answer = await pool.run(message, deadline, urgent=urgent)
         tries = not urgent and request.domain not in plugins()  # trials need known answers
-        if tries and isinstance(answer, NoAnswer):
+        if tries and isinstance(answer, answers.NoAnswer):
             answer = await self._trials.decide(pool, message, deadline, answer)
         status, verdict, details, score = self._outcome(answer, pool)
         return self.result(request.request_id, status, verdict, details, score)
 
     def _outcome(
-        self, answer: Answer, pool: Pool
+        self, answer: answers.Answer, pool: Pool
     ) -> tuple[GradeStatus, str, Mapping[str, Any], float | None]:
-        """Returns status, verdict, details and score for an answer."""
         match answer:
             case Grade(score=score, verdict=verdict, details=details):
                 return GradeStatus.graded, verdict, details, score
-            case TimedOut():
+            case answers.TimedOut():
                 return GradeStatus.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
-            case Crashed(signal):
+            case answers.Crashed(signal):
                 return GradeStatus.graded, "crashed", {"signal": signal}, 0.0
-            case Exhausts(reason):
+            case answers.Exhausts(reason):
                 return GradeStatus.graded, "exhausts_grader", {"reason": reason}, 0.0
-            case Invalid(reason):
+            case answers.Invalid(reason):
                 return GradeStatus.invalid_request, "invalid_task", {"reason": reason}, None
-            case Late():
+            case answers.Late():
                 reason = "the deadline passed before a worker was free"
                 return GradeStatus.overloaded, "deadline_passed", {"reason": reason}, None
-            case PluginFailed(reason, traceback):
+            case answers.PluginFailed(reason, traceback):
                 if reason not in self._told and len(self._told) < _MAX_TOLD:
                     self._told.add(reason)
                     log.warning("%s\n%s", reason, traceback)
                 return GradeStatus.infra_error, "plugin_failed", {"reason": reason}, None
-            case Failed(reason) | NoAnswer(reason):
+            case answers.Failed(reason) | answers.NoAnswer(reason):
                 return GradeStatus.infra_error, "worker_failed", {"reason": reason}, None
         raise TypeError(f"a request to grade was answered with {type(answer).__name__}")
 
@@ -189,7 +174,7 @@ class Service:
         pool = self.pool(domain)
         assert pool is not None
         answer = await pool.run({"known_answers": domain}, urgent=True)
-        items = answer.items if isinstance(answer, KnownAnswers) else ()
+        items = answer.items if isinstance(answer, answers.KnownAnswers) else ()
         return tuple(KnownAnswer(**fields) for fields in items)
 
     async def ends_a_hang(self, domain: str) -> bool:
@@ -200,7 +185,7 @@ class Service:
             message = {"response": HANGING_PROGRAM, "task": {**DOUBLE, "cpu_s": 0.2}}
             answer = await pool.run(message, urgent=True)
             return isinstance(answer, Grade) and answer.verdict == "timeout"
-        return isinstance(await pool.run({"spin": True}, cpu_s=0.1, urgent=True), TimedOut)
+        return isinstance(await pool.run({"spin": True}, cpu_s=0.1, urgent=True), answers.TimedOut)
 
     async def failed_import(self, domain: str) -> str:
         """Has a worker of the domain import modules that it has not loaded. Returns why it could not; empty if it
@@ -210,7 +195,7 @@ class Service:
         if domain == "code":
             return ""
         answer = await pool.run({"import": LATE_MODULES}, urgent=True)
-        return answer.reason if isinstance(answer, Failed | NoAnswer) else ""
+        return answer.reason if isinstance(answer, answers.Failed | answers.NoAnswer) else ""
 
     def result(
         self,

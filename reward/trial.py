@@ -160,7 +160,13 @@ async def _trial(pool: Pool, message: Mapping[str, Any]) -> Answer:
             answer = await _turn(pool, suspect, frames.encode(message))
             if answer is None:
                 links.remove(suspect)
-                answer = _death(await suspect.end())
+                signal_number = await suspect.end()  # 0 if it ended by itself
+                if signal_number in CRASH_SIGNALS:
+                    answer = Crashed(signal_number)
+                elif signal_number in _FROM_OUTSIDE:
+                    answer = Failed(f"its worker was killed from outside (signal {signal_number})")
+                else:
+                    answer = Exhausts(f"its worker ended by itself (signal {signal_number})")
             over.set()
             if isinstance(answer, Exhausts) and (complaint := await watching):
                 return Failed(f"{answer.reason}, but a worker beside it {complaint}")
@@ -200,15 +206,6 @@ async def _turn(pool: Pool, suspect: Link, data: bytes) -> Answer | None:
     finally:
         asking.cancel()
     return Failed(answer.reason) if isinstance(answer, Retry) else answer
-
-
-def _death(signal_number: int) -> Answer:
-    """Returns what it means that a worker was ended by a signal, or ended by itself (0)."""
-    if signal_number in CRASH_SIGNALS:
-        return Crashed(signal_number)
-    if signal_number in _FROM_OUTSIDE:
-        return Failed(f"its worker was killed from outside (signal {signal_number})")
-    return Exhausts(f"its worker ended by itself (signal {signal_number})")
 
 
 async def _watch(witness: Link, domain: str, over: asyncio.Event) -> str:

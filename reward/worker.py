@@ -14,6 +14,8 @@ grown, has served long enough, or could not import a module, for which the respo
 
 from __future__ import annotations
 
+import os
+import pkgutil
 import resource
 import sys
 import time
@@ -21,6 +23,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import Any
 
 from reward import frames, graders
@@ -28,13 +31,53 @@ from reward.answers import Imported, Invalid, KnownAnswers, PluginFailed, Reply,
 from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
 from reward.graders.registry import BUILT_IN, domains
-from reward.imports import Watch
 from reward.sandbox.cell import CellLimits, Ground
 
 _LIMITS = CellLimits(memory=3 << 30, file_size=0, stack=64 << 20)
 _MAX_REQUESTS = 5_000
 _MAX_GROWTH_KIB = 200 << 10
 _GROUP_S = 0.1
+
+
+class Watch:
+    """Notices imports that fail: a finder that stands first in `sys.meta_path`, is asked only for modules that are not
+    loaded yet, and finds none. It must be created before the process is confined."""
+
+    # sympy and others import some modules only when they need them, and take any exception for "not equal". So a failed
+    # import in a confined process would turn a right answer into a wrong one, with every light green.
+
+    def __init__(self) -> None:
+        self._installed = {module.name for module in pkgutil.iter_modules()}
+        self._tried: dict[str, Sequence[str] | None] = {}
+        self._optional: set[str] = set()
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        """The interface of a finder. `path`: the folders of the parent package."""
+        self._tried[name] = path
+
+    def failed(self) -> list[str]:
+        """Returns the installed modules that somebody has tried to import in vain since the last call, without the
+        accepted ones."""
+        tried, self._tried = self._tried, {}
+        failed = []
+        for name, path in tried.items():
+            if name in sys.modules or name in self._optional:
+                continue
+            # Whether the module is there, or was there before the process was confined.
+            if path is None:
+                is_installed = name in self._installed
+            else:
+                is_installed = (
+                    not all(map(os.path.isdir, path)) or PathFinder.find_spec(name, path) is not None
+                )
+            if is_installed:
+                failed.append(name)
+        return failed
+
+    def accept(self) -> None:
+        """Takes every import that has failed so far for one that may fail, such as that of an optional dependency."""
+        self._optional.update(self.failed())
 
 
 def preload(names: Collection[str]) -> Sequence[str]:

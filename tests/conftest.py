@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--real-data",
         metavar="DIR",
         default=os.environ.get("PRORL_REAL_DATA", ""),
-        help="folder of real data and weights for tests/real (or PRORL_REAL_DATA); CONTRIBUTING.md says what is in it",
+        help="folder of real data and weights for tests/real (or PRORL_REAL_DATA); see `real_data` in this file",
     )
 
 
@@ -129,6 +129,8 @@ def composing_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def real_data(request: pytest.FixtureRequest) -> Path:
+    """Folder with the files that experiments/grading/outputs.py names; in eval/, the files of tests/real/test_data.py
+    (`EVALUATION`); and stories260K/, karpathy/tinyllamas' model of this name as a Hugging Face checkpoint."""
     folder = request.config.getoption("--real-data")
     if not folder:
         pytest.skip("needs real data: give its folder with --real-data DIR or PRORL_REAL_DATA")

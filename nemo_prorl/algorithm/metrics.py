@@ -207,12 +207,18 @@ def merge_statistics(parts: Sequence[UpdateStatistics]) -> dict[str, float]:
     for name, values in _by_name(part.maxima for part in parts).items():
         merged[name] = float(np.max(values))
     for name, moments in _by_name(part.deviations for part in parts).items():
-        merged[f"{name}_std"] = _standard_deviation(moments)
+        # The population's: sqrt((M2 of the parts + squared differences of their means) / count).
+        count = sum(part.count for part in moments)
+        mean = sum(part.count * part.mean for part in moments) / count
+        squared = sum(part.squared_deviations + part.count * (part.mean - mean) ** 2 for part in moments)
+        merged[f"{name}_std"] = sqrt(squared / count)
     for name, samples in _by_name(part.samples for part in parts).items():
-        merged |= {
-            f"{name}_p{percentile:02d}": _percentile(samples, percentile)
-            for percentile in samples[0].percentiles
-        }
+        found = np.concatenate([sample.values for sample in samples])
+        weights = np.concatenate([np.full(len(sample.values), sample.weight) for sample in samples])
+        for percentile in samples[0].percentiles:
+            # An observed value: the smallest with at least this percentage of all values at or below it.
+            value = np.quantile(found, percentile / 100, weights=weights, method="inverted_cdf")
+            merged[f"{name}_p{percentile:02d}"] = float(value)
     return merged
 
 
@@ -226,22 +232,6 @@ def _by_name(parts: Iterable[Mapping[str, _T]]) -> dict[str, list[_T]]:
 
 def _sum(values: _Values) -> tuple[float, int]:
     return float(values.sum()), len(values)
-
-
-def _standard_deviation(parts: Sequence[Moments]) -> float:
-    """Returns the population's standard deviation: sqrt((M2 of the parts + squared differences of their means) /
-    count)."""
-    count = sum(part.count for part in parts)
-    mean = sum(part.count * part.mean for part in parts) / count
-    squared = sum(part.squared_deviations + part.count * (part.mean - mean) ** 2 for part in parts)
-    return sqrt(squared / count)
-
-
-def _percentile(parts: Sequence[QuantileSample], percentile: int) -> float:
-    """Returns an observed value: the smallest with at least this percentage of all values at or below it."""
-    values = np.concatenate([part.values for part in parts])
-    weights = np.concatenate([np.full(len(part.values), part.weight) for part in parts])
-    return float(np.quantile(values, percentile / 100, weights=weights, method="inverted_cdf"))
 
 
 def _flat(arrays: FloatArray | Sequence[FloatArray]) -> _Values:

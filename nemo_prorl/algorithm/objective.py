@@ -6,7 +6,7 @@ Log-probabilities are in nats, at the training temperature. docs/algorithm.md li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -15,7 +15,7 @@ from nemo_prorl.algorithm.mismatch import importance_weights
 from nemo_prorl.algorithm.numerics import at_least_float32
 from nemo_prorl.algorithm.ratio import probability_ratio, surrogate
 from nemo_prorl.config import Aggregation, AlgorithmConfig, KlIn
-from nemo_prorl.types import FloatArray, Totals, TrainBatch
+from nemo_prorl.types import Totals, TrainBatch
 
 
 def policy_loss(
@@ -41,20 +41,30 @@ def policy_loss(
     `totals`. Raises ValueError on tensors that differ in shape from the batch, and on empty totals.
     """
     _check_shapes(current_logprobs_BT, entropy_BT, batch)
-    data = _masked_tensors(current_logprobs_BT, batch)
-    weight_BT = importance_weights(data.old_BT - data.sampler_BT, data.mask_BT, config).weight_BT
+    current_BT = at_least_float32(current_logprobs_BT)
+    tensor = partial(torch.tensor, dtype=current_BT.dtype, device=current_BT.device)
+    mask_BT = torch.tensor(batch.tokens.response_mask_BT, device=current_BT.device)
+    # `where` before any arithmetic: multiplying by the mask afterwards would leave NaN * 0 = NaN.
+    current_BT = torch.where(mask_BT, current_BT, 0.0)
+    old_BT, sampler_BT, reference_BT = (
+        torch.where(mask_BT, tensor(logprobs_BT), 0.0)
+        for logprobs_BT in (batch.old_logprobs_BT, batch.sampler_logprobs_BT, batch.reference_logprobs_BT)
+    )
+    advantages_B1 = tensor(batch.advantages_B).unsqueeze(1)
+
+    weight_BT = importance_weights(old_BT - sampler_BT, mask_BT, config).weight_BT
     # Selected before they are multiplied by an advantage, a weight or a share of 0, because 0 * infinity is NaN.
-    counts_BT = data.mask_BT & (data.advantages_B1 != 0) & (weight_BT != 0)
-    ratio_BT = probability_ratio(data.current_BT, data.old_BT, data.mask_BT, config.ratio_level, counts_BT)
-    chosen_BT = torch.where(counts_BT, data.current_BT, 0.0)
-    loss_BT = -weight_BT * surrogate(ratio_BT, chosen_BT, data.advantages_B1, config)
+    counts_BT = mask_BT & (advantages_B1 != 0) & (weight_BT != 0)
+    ratio_BT = probability_ratio(current_BT, old_BT, mask_BT, config.ratio_level, counts_BT)
+    chosen_BT = torch.where(counts_BT, current_BT, 0.0)
+    loss_BT = -weight_BT * surrogate(ratio_BT, chosen_BT, advantages_B1, config)
     # A term that is off is left out, not multiplied by 0: its inputs may be absent, and 0 * infinity is NaN.
     if config.kl_beta > 0 and config.kl_in is KlIn.loss:
-        loss_BT = loss_BT + config.kl_beta * kl_penalty(data.current_BT, data.reference_BT, config)
+        loss_BT = loss_BT + config.kl_beta * kl_penalty(current_BT, reference_BT, config)
     if entropy_coefficient != 0:
-        entropy_BT = torch.where(data.mask_BT, entropy_BT.to(data.current_BT.dtype), 0.0)
+        entropy_BT = torch.where(mask_BT, entropy_BT.to(current_BT.dtype), 0.0)
         loss_BT = loss_BT - entropy_coefficient * entropy_BT
-    share_BT = token_shares(data.mask_BT, totals, config.aggregation, constant=config.aggregation_constant)
+    share_BT = token_shares(mask_BT, totals, config.aggregation, constant=config.aggregation_constant)
     return (loss_BT * share_BT.to(loss_BT.dtype)).sum()
 
 
@@ -92,40 +102,6 @@ def token_shares(
     if aggregation is Aggregation.sequence_mean_token_sum:
         share_BT = share_BT / constant
     return share_BT
-
-
-@dataclass(frozen=True, slots=True)
-class _MaskedTensors:
-    """A micro-batch's tensors, on the device and in the precision of the current log-probabilities; 0 outside the
-    response."""
-
-    mask_BT: torch.Tensor
-    current_BT: torch.Tensor
-    old_BT: torch.Tensor
-    sampler_BT: torch.Tensor
-    reference_BT: torch.Tensor
-    advantages_B1: torch.Tensor
-
-
-def _masked_tensors(current_logprobs_BT: torch.Tensor, batch: TrainBatch) -> _MaskedTensors:
-    current_BT = at_least_float32(current_logprobs_BT)
-    mask_BT = torch.tensor(batch.tokens.response_mask_BT, device=current_BT.device)
-
-    def masked(values_BT: torch.Tensor) -> torch.Tensor:
-        # `where` before any arithmetic: multiplying by the mask afterwards would leave NaN * 0 = NaN.
-        return torch.where(mask_BT, values_BT, 0.0)
-
-    def tensor(array: FloatArray) -> torch.Tensor:
-        return torch.tensor(array, dtype=current_BT.dtype, device=current_BT.device)
-
-    return _MaskedTensors(
-        mask_BT=mask_BT,
-        current_BT=masked(current_BT),
-        old_BT=masked(tensor(batch.old_logprobs_BT)),
-        sampler_BT=masked(tensor(batch.sampler_logprobs_BT)),
-        reference_BT=masked(tensor(batch.reference_logprobs_BT)),
-        advantages_B1=tensor(batch.advantages_B).unsqueeze(1),
-    )
 
 
 def _check_shapes(current_logprobs_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch) -> None:

@@ -74,10 +74,9 @@ def pass_at_k_bound(counts: Sequence[tuple[int, int]], k: int) -> float:
     return 1.0 - (1.0 - mean_pass_at_k(counts, 2)) ** (k / 2)
 
 
-def bootstrap_interval(
-    values: Sequence[float], *, num_resamples: int, seed: int, level: float = 0.95
-) -> tuple[float, float]:
-    """Returns the bootstrap percentile interval (Efron 1979), as (low, high), of the mean of `values`, one per prompt.
+def bootstrap_interval(values: Sequence[float], *, num_resamples: int, seed: int) -> tuple[float, float]:
+    """Returns the 95 % bootstrap percentile interval (Efron 1979), as (low, high), of the mean of `values`, one per
+    prompt.
 
     It says how far another set of prompts could move the mean. As rollouts of other prompts differ, too, this includes
     the randomness of sampling. Raises ValueError without values.
@@ -89,5 +88,5 @@ def bootstrap_interval(
     sizes = [min(block, num_resamples - drawn) for drawn in range(0, num_resamples, block)]
     draws = (generator.integers(0, len(array), (size, len(array))) for size in sizes)
     means = np.concatenate([array[drawn].mean(axis=1) for drawn in draws])
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [(1 - 0.95) / 2, (1 + 0.95) / 2])
     return float(low), float(high)

@@ -17,8 +17,8 @@ def job_state(job_id: str) -> str:
 
 
 def has_ended(job_id: str) -> bool:
-    """Returns whether the job has ended and left its nodes, according to squeue. Only for jobs of this user on this
-    cluster, because Slurm may hide others. False if squeue is missing or does not answer."""
+    """Returns whether squeue says that the job has ended and left its nodes; False if squeue does not answer. Only for
+    jobs of this user on this cluster, because Slurm may hide others."""
     answer = _ask(job_id)
     if answer is None:
         return False

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import Parser
@@ -91,25 +91,26 @@ def _build(arguments: Sequence[str]) -> int:
         overrides.append(f"against=[{','.join(paths)}]")
     options = data_build_options(overrides)
     chosen = _chosen([word for word in words if "=" not in word], options)
-    from nemo_prorl.data.building.chat import EndpointFailed
-    from nemo_prorl.data.building.pipeline import build
-    from nemo_prorl.data.building.verify import GradingFailed
-    from nemo_prorl.reward_sources.service import RewardServiceEnded, RewardServiceNotStarted
+    from nemo_prorl.data.building import chat, pipeline, verify
+    from nemo_prorl.reward_sources import service
     from reward.client import RewardServiceError
 
-    failures = (
-        GradingFailed,
-        EndpointFailed,
-        RewardServiceEnded,
-        RewardServiceNotStarted,
-        RewardServiceError,
-    )
+    of_the_service = (service.RewardServiceEnded, service.RewardServiceNotStarted, RewardServiceError)
     try:
         with _grader(options) as submit:
             for source in chosen:
-                for line in _summary(build(source, options, submit), Path(options.out)):
-                    print(line)
-    except failures as reason:
+                built = pipeline.build(source, options, submit)
+                rows = ", ".join(f"{count:,} {split}" for split, count in built["num_rows"].items())
+                print(f"{source.name}: {rows} of {built['num_read']:,} read, in {built['seconds']:g} s")
+                for reason, count in built["dropped"].items():
+                    print(f"  dropped {count:>7,}  {reason}")
+                for file, found in built["overlap"]["evaluation"].items():
+                    print(
+                        f"  against {file}: {found['num_matched_rows']} rows match {found['num_matched_problems']} of "
+                        f"{found['num_problems']} problems"
+                    )
+                print(f"  {Path(options.out) / source.name}: {built['content_hash'][:16]}")
+    except (verify.GradingFailed, chat.EndpointFailed, *of_the_service) as reason:
         return say(reason, 1)
     return 0
 
@@ -151,19 +152,6 @@ def _grader(options: DataBuildConfig) -> Iterator[Submit]:
         yield watched(stack.enter_context(ready_client(config, [service.url])).submit, service)
 
 
-def _summary(manifest: dict[str, Any], out: Path) -> Iterator[str]:
-    rows = ", ".join(f"{count:,} {split}" for split, count in manifest["num_rows"].items())
-    yield f"{manifest['name']}: {rows} of {manifest['num_read']:,} read, in {manifest['seconds']:g} s"
-    for reason, count in manifest["dropped"].items():
-        yield f"  dropped {count:>7,}  {reason}"
-    for file, found in manifest["overlap"]["evaluation"].items():
-        yield (
-            f"  against {file}: {found['num_matched_rows']} rows match {found['num_matched_problems']} of "
-            f"{found['num_problems']} problems"
-        )
-    yield f"  {out / manifest['name']}: {manifest['content_hash'][:16]}"
-
-
 def _show(arguments: Sequence[str]) -> int:
     parser = Parser(
         "data show", "Shows rows of a file of problems, as a run reads them, and says which it would refuse."
@@ -176,17 +164,27 @@ def _show(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.rows < 1:
         raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
-    from nemo_prorl.data.own import is_prompt_file
+    from nemo_prorl.data.own import Refused, is_prompt_file, read
     from nemo_prorl.data.rows import RowFile
 
     if given.file.is_file() and is_prompt_file(given.file):
         file = RowFile(given.file)
         rows = _of_prompt_file(file, _places(given, len(file)))
         show(_row_lines(rows, given.start, len(file)))
-    else:
-        lines, found = _as_read(given.file)
-        places = _places(given, len(found))
-        show([*lines, *_row_lines(found[places.start : places.stop], given.start, len(found))])
+        return 0
+    try:
+        reading = read(str(given.file), needs_answer=True)
+        refusal = reading.refusal
+    except ConfigError as error:  # perhaps only the answers are missing
+        reading = read(str(given.file), needs_answer=False)
+        refusal = str(error).removeprefix(f"data file {given.file}: ").removesuffix(".")
+    lines, found = [reading.sentence], reading.rows
+    if refusal:
+        lacks_prompts = any(isinstance(row, Refused) and row.row is None for row in found)
+        but = "" if lacks_prompts else " Reward functions alone can grade them: they need no answer."
+        lines.append(f"A run refuses this file: {refusal}.{but}")
+    places = _places(given, len(found))
+    show([*lines, *_row_lines(found[places.start : places.stop], given.start, len(found))])
     return 0
 
 
@@ -195,24 +193,6 @@ def _places(given: argparse.Namespace, num_rows: int) -> range:
     if not 0 <= given.start < num_rows:
         raise ConfigError(f"--from {given.start} is out of range: {given.file} has rows 0 to {num_rows - 1}.")
     return range(given.start, min(given.start + given.rows, num_rows))
-
-
-def _as_read(file: Path) -> tuple[list[str], Sequence[Row | Refused]]:
-    """Returns (what a run recognises in a file of another layout, and what it refuses; its rows). Raises ConfigError
-    for a file without prompts."""
-    from nemo_prorl.data.own import Refused, read
-
-    try:
-        reading = read(str(file), needs_answer=True)
-        refusal = reading.refusal
-    except ConfigError as error:  # perhaps only the answers are missing
-        reading = read(str(file), needs_answer=False)
-        refusal = str(error).removeprefix(f"data file {file}: ").removesuffix(".")
-    if not refusal:
-        return [reading.sentence], reading.rows
-    lacks_prompts = any(isinstance(row, Refused) and row.row is None for row in reading.rows)
-    but = "" if lacks_prompts else " Reward functions alone can grade them: they need no answer."
-    return [reading.sentence, f"A run refuses this file: {refusal}.{but}"], reading.rows
 
 
 def _of_prompt_file(file: RowFile, places: range) -> Iterator[Row | Refused]:

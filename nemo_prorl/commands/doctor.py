@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, check_functions, check_model, composed, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.doctor import report
+from nemo_prorl.doctor import infiniband, network, report, waiting
 from nemo_prorl.doctor.finding import Finding, Severity, not_applicable, with_allowed
-from nemo_prorl.doctor.infiniband import read_infiniband
-from nemo_prorl.doctor.network import finish_network_probe, judge_network, start_network_probe
-from nemo_prorl.doctor.waiting import wait_until
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -101,10 +98,10 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
         report.file_of(given.folder, place.node).unlink(missing_ok=True)  # from an earlier `doctor`
         if place.index == 0:
             (given.folder / DOMAINS_FILE).unlink(missing_ok=True)
-    network = None
+    probe = None
     can_meet = place.num_nodes > 1 and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
     if "network" in groups and can_meet:  # several nodes always have a folder
-        network = start_network_probe(place.index, place.num_nodes)
+        probe = network.start_network_probe(place.index, place.num_nodes)
     found = examine_node(
         config,
         place,
@@ -115,7 +112,7 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     )
     findings = with_allowed(found, given.allow)
     if given.folder is not None:
-        findings = _share(config, place, findings, given, network)
+        findings = _share(config, place, findings, given, probe)
     if given.json is not None:
         replace_text(given.json, json.dumps([asdict(item) for item in findings], indent=1) + "\n")
     if place.num_nodes == 1:
@@ -156,7 +153,7 @@ def _share(
     place: Place,
     findings: list[Finding],
     given: argparse.Namespace,
-    network: subprocess.Popen[str] | None,
+    probe: subprocess.Popen[str] | None,
 ) -> list[Finding]:
     """Writes the findings of this node for the others and for the launcher, then measures the network between the nodes
     once all have done so. Returns the findings including the network's."""
@@ -164,8 +161,17 @@ def _share(
         _domains(config, place, given)
     mine = report.file_of(given.folder, place.node)
     report.write_report(mine, report.NodeReport(node=place.node, findings=findings, is_complete=False))
-    if network is not None:
-        findings = [*findings, *with_allowed(_network(network, place, given), given.allow)]
+    if probe is not None:
+        reports = report.wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
+        if silent := [node for node, answer in reports.items() if answer is None]:
+            probe.kill()
+            found = [not_applicable("network", f"not measured: {', '.join(silent)} did not answer")]
+        else:
+            names = given.nodes or [f"node {index}" for index in range(place.num_nodes)]
+            fastest = infiniband.read_infiniband().fastest_gbit_s
+            facts = network.finish_network_probe(probe)
+            found = network.judge_network(facts, names=names, fastest_gbit_s=fastest)
+        findings = [*findings, *with_allowed(found, given.allow)]
     report.write_report(mine, report.NodeReport(node=place.node, findings=findings))
     return findings
 
@@ -181,14 +187,6 @@ def _domains(config: RunConfig, place: Place, given: argparse.Namespace) -> set[
             replace_text(given.folder / DOMAINS_FILE, "".join(f"{name}\n" for name in sorted(found)))
         return found
     file = given.folder / DOMAINS_FILE
-    return set(file.read_text(encoding="utf-8").split()) if wait_until(file.is_file, WAIT_S) else set()
-
-
-def _network(process: subprocess.Popen[str], place: Place, given: argparse.Namespace) -> list[Finding]:
-    reports = report.wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
-    if silent := [node for node, answer in reports.items() if answer is None]:
-        process.kill()
-        return [not_applicable("network", f"not measured: {', '.join(silent)} did not answer")]
-    names = given.nodes or [f"node {index}" for index in range(place.num_nodes)]
-    fastest = read_infiniband().fastest_gbit_s
-    return judge_network(finish_network_probe(process), names=names, fastest_gbit_s=fastest)
+    if not waiting.wait_until(file.is_file, WAIT_S):
+        return set()
+    return set(file.read_text(encoding="utf-8").split())

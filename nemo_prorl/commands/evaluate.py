@@ -9,16 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nemo_prorl.commands import parsing
 from nemo_prorl.commands.ending import show
-from nemo_prorl.commands.parsing import (
-    Parser,
-    check_functions,
-    check_limits,
-    check_model,
-    composed,
-    parse_overrides,
-    prepare_engines,
-)
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.config.layout import rank_from_environment
 from nemo_prorl.engines import environment
@@ -46,7 +38,7 @@ After an interruption the same command continues. docs/evaluation.md has the det
 def main(arguments: Sequence[str]) -> int:
     """Evaluates the checkpoint, prints the scores, and returns the exit code: 1 if --write-prompts left out a benchmark
     whose files are missing."""
-    parser = Parser("evaluate", __doc__, EPILOG)
+    parser = parsing.Parser("evaluate", __doc__, EPILOG)
     parser.flag("--list", "lists the benchmarks, or those of benchmarks=A,B with source and licence")
     parser.path("--write-prompts", "DIR", "only writes the benchmarks' prompts into this folder")
     parser.add_argument(
@@ -55,20 +47,31 @@ def main(arguments: Sequence[str]) -> int:
         help="with data=FILE: the k of pass@k (default: 1, 2, 4 ... up to the rollouts per prompt)",
     )
     parser.path("--samples", "FILE", "with data=FILE: writes every response and its score, as JSONL")
-    given = parse_overrides(parser, arguments)
+    given = parsing.parse_overrides(parser, arguments)
     overrides, files = _overrides(given.overrides)
-    config = composed(given.config_name, overrides)
+    config = parsing.composed(given.config_name, overrides)
     if given.list:
         show(_listed(config))
         return 0
     if config.evaluation.benchmarks and files:
         raise ConfigError("data=FILE and benchmarks are both given: write one of them.")
     if given.write_prompts is not None:
-        return _write_prompts(config, given.write_prompts)
-    check_limits(config)
+        if not config.evaluation.benchmarks:
+            raise ConfigError(
+                "--write-prompts needs benchmarks: write suite=validation or benchmarks=NAME,NAME."
+            )
+        loaded, missing = _load(config)
+        from nemo_prorl.data.rows import write_rows
+
+        for one in loaded:
+            path = given.write_prompts / f"{one.benchmark.name}.parquet"
+            write_rows(path, one.rows)
+            print(f"{path}  {len(one.rows):,} prompts")
+        return 1 if missing else 0
+    parsing.check_limits(config)
     with terminal.shown(speaks=rank_from_environment() == 0):
         environment.choose_device(config.trainer.device)
-        check_model(config, trains=False)
+        parsing.check_model(config, trains=False)
         terminal.wait_for("loading PyTorch and the engines")
         if config.evaluation.benchmarks:
             return _evaluate_suite(config)
@@ -96,11 +99,11 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _evaluate_suite(config: RunConfig) -> int:
-    check_functions(config, of_benchmarks=True)
+    parsing.check_functions(config, of_benchmarks=True)
     loaded, missing = _load(config)
     if config.evaluation.out:
         check_writable(f"evaluation.out={config.evaluation.out}", Path(config.evaluation.out))
-    prepare_engines()
+    parsing.prepare_engines()
     from nemo_prorl.evaluation import run
 
     lines = run.evaluate_suite(config, loaded, missing)
@@ -137,19 +140,6 @@ def _load(config: RunConfig) -> tuple[list[Loaded], list[Benchmark]]:
     return loaded, missing
 
 
-def _write_prompts(config: RunConfig, folder: Path) -> int:
-    if not config.evaluation.benchmarks:
-        raise ConfigError("--write-prompts needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
-    loaded, missing = _load(config)
-    from nemo_prorl.data.rows import write_rows
-
-    for one in loaded:
-        path = folder / f"{one.benchmark.name}.parquet"
-        write_rows(path, one.rows)
-        print(f"{path}  {len(one.rows):,} prompts")
-    return 1 if missing else 0
-
-
 def _listed(config: RunConfig) -> list[str]:
     """Returns a table of the benchmarks; of those that evaluation.benchmarks names also source, licence and remark."""
     from nemo_prorl.evaluation import catalogue, prompts
@@ -184,12 +174,19 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
         )
     check_data("data", config.data.validation)
     config.data.train = {}  # not needed, and its files may be missing
-    chosen = _parse_ks(ks, config.validation.num_rollouts)
+    most = config.validation.num_rollouts
+    chosen = [2**i for i in range(most.bit_length())]
+    if ks is not None:
+        chosen = [int(part) for part in ks.split(",") if part.isdigit() and 1 <= int(part) <= most]
+        if len(chosen) != len(ks.split(",")):
+            raise ConfigError(
+                f"--k {ks} must be whole numbers from 1 to validation.num_rollouts={most}, such as --k 1,8."
+            )
     if samples is not None:
         check_writable_file(f"--samples {samples}", samples)
     with _aside() as folder:
-        check_functions(config, into=folder)
-        prepare_engines()
+        parsing.check_functions(config, into=folder)
+        parsing.prepare_engines()
         from nemo_prorl.evaluation import run
 
         scores = run.evaluate_files(config, chosen, folder, samples)
@@ -217,14 +214,3 @@ def _aside() -> Iterator[Path]:
     finally:
         if not written:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _parse_ks(text: str | None, num_rollouts: int) -> list[int]:
-    if text is None:
-        return [2**i for i in range(num_rollouts.bit_length())]
-    ks = [int(part) for part in text.split(",") if part.isdigit() and 1 <= int(part) <= num_rollouts]
-    if len(ks) != len(text.split(",")):
-        raise ConfigError(
-            f"--k {text} must be whole numbers from 1 to validation.num_rollouts={num_rollouts}, such as --k 1,8."
-        )
-    return ks

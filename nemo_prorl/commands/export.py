@@ -64,12 +64,25 @@ def parse_size(text: str) -> int:
 def model_card(checkpoint: Path) -> str:
     """Returns the README.md of the exported folder; empty if no run wrote the checkpoint. It contains no path, because
     it may be published."""
+    import yaml
+
     if not (checkpoint / STATE_FILE).is_file():
         return ""
     record = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
     state, provenance = record["state"], record["provenance"]
     run_dir = checkpoint.resolve().parents[1]
-    base = _base_model(run_dir, state["stage"])
+    recorded = run_dir / "stages" / f"{state['stage']}.yaml"
+    base = ""  # the name of the model's folder, without its path
+    if recorded.is_file():
+        config = yaml.safe_load(recorded.read_text(encoding="utf-8"))
+        base = Path(config["model"]["path"]).name
+    scores = ["No validation was made.", ""]
+    if state["validation"]:
+        last = state["validation"][-1]
+        numbers = {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
+        if record["score"] is not None:
+            numbers = {"monitored metric of this checkpoint": f"{record['score']:.4f}", **numbers}
+        scores = [f"## Held-out scores at step {last['step']}", "", *_table("metric", "value", numbers), ""]
     last_reset = f", the last after step {state['last_reset_step']}" if state["num_resets"] else ""
     facts = {
         "run": run_dir.name,
@@ -96,33 +109,12 @@ def model_card(checkpoint: Path) -> str:
         "",
         *_table("", "", facts),
         "",
-        *_scores(state["validation"], record["score"]),
+        *scores,
         "## Licence",
         "",
         "Not stated here: that of the base model, and of the data it was trained on, applies.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _base_model(run_dir: Path, stage: str) -> str:
-    """Returns the name of the model's folder from the stage's configuration, without its path."""
-    import yaml
-
-    recorded = run_dir / "stages" / f"{stage}.yaml"
-    if not recorded.is_file():
-        return ""
-    config = yaml.safe_load(recorded.read_text(encoding="utf-8"))
-    return Path(config["model"]["path"]).name
-
-
-def _scores(validation: Sequence[Mapping[str, Any]], score: float | None) -> list[str]:
-    if not validation:
-        return ["No validation was made.", ""]
-    *_, last = validation
-    numbers = {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
-    if score is not None:
-        numbers = {"monitored metric of this checkpoint": f"{score:.4f}", **numbers}
-    return [f"## Held-out scores at step {last['step']}", "", *_table("metric", "value", numbers), ""]
 
 
 def _table(left: str, right: str, rows: Mapping[str, Any]) -> list[str]:

@@ -11,8 +11,6 @@ from nemo_prorl.commands.parsing import CONF_DIR, Parser, check_limits, parse_ov
 from nemo_prorl.config import ConfigError
 
 if TYPE_CHECKING:
-    from nemo_prorl.cluster.plan.chain import Chain
-    from nemo_prorl.cluster.plan.fit import Cluster
     from nemo_prorl.cluster.scale.workload import Case
     from nemo_prorl.engines.megatron.architecture import Architecture
 
@@ -28,11 +26,12 @@ has their formulas."""
 def main(arguments: Sequence[str]) -> int:
     """Prints the plan of a chain or of one stage and returns exit code 0. Raises ConfigError for a chain that cannot
     work."""
-    from nemo_prorl.cluster.plan.chain import asked_chain
+    from nemo_prorl.cluster.plan.chain import asked_chain, missing_files
     from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
-    from nemo_prorl.cluster.plan.remaining import missing_files
     from nemo_prorl.cluster.plan.text import chain_text, remaining_text, stage_text
-    from nemo_prorl.cluster.scale.shapes import shape_of
+    from nemo_prorl.cluster.scale.hardware import gpu_of
+    from nemo_prorl.cluster.scale.shapes import PAPER_MODEL, shape_of
+    from nemo_prorl.cluster.scale.workload import Case
 
     parser = Parser("plan", __doc__, DESCRIPTION)
     parser.add_argument("--nodes", type=int, default=4, help="number of nodes (default: 4, as in ProRL)")
@@ -46,7 +45,13 @@ def main(arguments: Sequence[str]) -> int:
         check_limits(config)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
-    cases = _cases(given, chain[-1:] if of_one_stage else chain, cluster, model)
+    asked = {"response_share": given.response_share, "informative_share": given.informative_share}
+    shares = {name: share for name, share in asked.items() if share is not None}
+    shape, gpu = model or shape_of(PAPER_MODEL), gpu_of(given.gpu)
+    cases = [
+        Case(model=shape, config=config, cluster=cluster, gpu=gpu, **shares)
+        for config in (chain[-1:] if of_one_stage else chain)
+    ]
     if given.memory or given.time:
         show(_estimates(given, cases, model))
         return 0
@@ -77,20 +82,6 @@ def _add_estimates(parser: Parser) -> None:
     parser.add_argument(
         "--informative-share", type=float, help="informative share of sampled prompts (default: 0.6)"
     )
-
-
-def _cases(
-    given: argparse.Namespace, chain: Chain, cluster: Cluster, model: Architecture | None
-) -> list[Case]:
-    """Returns what is estimated, stage by stage; for ProRL's model if there is no other."""
-    from nemo_prorl.cluster.scale.hardware import gpu_of
-    from nemo_prorl.cluster.scale.shapes import PAPER_MODEL, shape_of
-    from nemo_prorl.cluster.scale.workload import Case
-
-    asked = {"response_share": given.response_share, "informative_share": given.informative_share}
-    shares = {name: share for name, share in asked.items() if share is not None}
-    shape, gpu = model or shape_of(PAPER_MODEL), gpu_of(given.gpu)
-    return [Case(model=shape, config=config, cluster=cluster, gpu=gpu, **shares) for config in chain]
 
 
 def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:

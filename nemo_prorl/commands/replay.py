@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nemo_prorl.commands.parsing import Parser, composed, parse_overrides
 from nemo_prorl.config import ConfigError, ControllerMode
@@ -24,7 +23,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.path("--plot", "FILE.png", "draws signals, events and decisions")
     given = parse_overrides(parser, arguments)
     path: Path = given.metrics / "metrics.jsonl" if given.metrics.is_dir() else given.metrics
-    records = _read(path)
+    from nemo_prorl.run_folder.telemetry import is_record, read_metrics
+
+    if not path.is_file():
+        raise ConfigError(
+            f"METRICS={path} does not exist: write the metrics.jsonl of a run, or the folder of a run."
+        )
+    records = read_metrics(path)
+    for number, record in enumerate(records, start=1):
+        if not is_record(record):
+            raise ConfigError(
+                f"line {number} of METRICS={path} is no record of a run: it must have a step and a stage, as in "
+                f"{json.dumps({'step': 1, 'stage': 'main'})}."
+            )
+    if not records:
+        raise ConfigError(f"METRICS={path} holds no record: write the metrics.jsonl of a run that has begun.")
     if given.plot is not None:
         if given.plot.suffix != ".png":
             raise ConfigError(f"--plot {given.plot} must end in .png: write a file such as replay.png.")
@@ -44,23 +57,3 @@ def main(arguments: Sequence[str]) -> int:
         draw_replay(result, given.plot, title=f"replay of {path} (open loop)")
         print(f"\nwrote {given.plot}")
     return 0
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    """Reads a run's records. Raises ConfigError unless there are some and each has a step and a stage."""
-    from nemo_prorl.run_folder.telemetry import is_record, read_metrics
-
-    if not path.is_file():
-        raise ConfigError(
-            f"METRICS={path} does not exist: write the metrics.jsonl of a run, or the folder of a run."
-        )
-    records = read_metrics(path)
-    for number, record in enumerate(records, start=1):
-        if not is_record(record):
-            raise ConfigError(
-                f"line {number} of METRICS={path} is no record of a run: it must have a step and a stage, as in "
-                f"{json.dumps({'step': 1, 'stage': 'main'})}."
-            )
-    if not records:
-        raise ConfigError(f"METRICS={path} holds no record: write the metrics.jsonl of a run that has begun.")
-    return records

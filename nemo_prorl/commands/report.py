@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import webbrowser
-from argparse import Namespace
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +40,18 @@ def main(arguments: Sequence[str]) -> int:
     if not options.runs:
         parser.error("RUN_DIR is missing: name the folder of a run")
     if options.serve is not None:
-        return _serve(options)
+        if options.out or options.no_pictures:
+            raise ConfigError("--serve writes no files: leave out --out and --no-pictures.")
+        for folder in options.runs:
+            if folder.exists() and not folder.is_dir():
+                raise ConfigError(f"RUN_DIR={folder} is a file: write the folder of a run.")
+        from nemo_prorl.report import serve
+
+        port = int(options.serve or serve.PORT)
+        if port > 65535:
+            raise ConfigError(f"--serve {port} is not a port: write a number from 1024 to 65535.")
+        serve.serve(options.runs, port, opens=options.open)
+        return 0
     default = options.runs[0] / "report.html" if len(options.runs) == 1 else Path("comparison.html")
     out: Path = options.out or default
     if out.suffix != ".html":
@@ -54,19 +64,4 @@ def main(arguments: Sequence[str]) -> int:
     print(f"wrote {page}" + (f" and {len(pictures)} pictures in {pictures[0].parent}" if pictures else ""))
     if options.open:
         webbrowser.open(out.resolve().as_uri())
-    return 0
-
-
-def _serve(options: Namespace) -> int:
-    if options.out or options.no_pictures:
-        raise ConfigError("--serve writes no files: leave out --out and --no-pictures.")
-    for folder in options.runs:
-        if folder.exists() and not folder.is_dir():
-            raise ConfigError(f"RUN_DIR={folder} is a file: write the folder of a run.")
-    from nemo_prorl.report import serve
-
-    port = int(options.serve or serve.PORT)
-    if port > 65535:
-        raise ConfigError(f"--serve {port} is not a port: write a number from 1024 to 65535.")
-    serve.serve(options.runs, port, opens=options.open)
     return 0

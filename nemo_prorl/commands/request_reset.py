@@ -19,17 +19,33 @@ def main(arguments: Sequence[str]) -> int:
     parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
     parser.flag("--wait", "returns when the reset is in a checkpoint")
     given = parser.parse_args(arguments)
-    from nemo_prorl.run_folder.markers import ask_for_reset, is_reset_requested, reset_request
+    from nemo_prorl.run_folder import markers
+    from nemo_prorl.training.watchdog import heartbeat
 
     run_dir: Path = given.run_dir
     stage = _live_stage(run_dir)
-    if is_reset_requested(run_dir):
+    if markers.is_reset_requested(run_dir):
         raise ConfigError(
-            f"a reset of {run_dir} is requested already: wait for it, or remove {reset_request(run_dir)}."
+            f"a reset of {run_dir} is requested already: wait for it, or remove {markers.reset_request(run_dir)}."
         )
-    ask_for_reset(run_dir)
-    print(f"asked stage {stage} in {run_dir} for a reset after its current step.\n{_sign_of_life(run_dir)}")
-    return _wait(run_dir, stage) if given.wait else 0
+    markers.ask_for_reset(run_dir)
+    # The age of the run's heartbeat, so that a user does not wait for a run that has ended.
+    try:
+        beat = json.loads(heartbeat(run_dir).read_text(encoding="utf-8"))
+        age_s = max(0.0, time.time() - float(beat["time"]))
+        sign = f"Its last sign of life: {beat['phase']} after step {beat['step']}, {age_s:.0f} s ago."
+    except (OSError, ValueError, KeyError, TypeError):
+        sign = "It has shown no sign of life yet: it is starting or not running, and will be reset after its next step."
+    print(f"asked stage {stage} in {run_dir} for a reset after its current step.\n{sign}")
+    while given.wait and markers.is_reset_requested(run_dir):
+        if markers.is_done(run_dir, stage) or markers.why_failed(run_dir, stage):
+            markers.delete_reset_request(run_dir)
+            print(f"stage {stage} ended before the reset, which is withdrawn.")
+            return 1
+        time.sleep(POLL_S)
+    if given.wait:
+        print("the reset is done and in a checkpoint.")
+    return 0
 
 
 def _live_stage(run_dir: Path) -> str:
@@ -53,28 +69,3 @@ def _live_stage(run_dir: Path) -> str:
             "stage.reset_reference=true."
         )
     return stage
-
-
-def _sign_of_life(run_dir: Path) -> str:
-    """Returns a sentence with the age of the run's heartbeat, so that a user does not wait for a run that has ended."""
-    from nemo_prorl.training.watchdog import heartbeat
-
-    try:
-        beat = json.loads(heartbeat(run_dir).read_text(encoding="utf-8"))
-        age_s = max(0.0, time.time() - float(beat["time"]))
-        return f"Its last sign of life: {beat['phase']} after step {beat['step']}, {age_s:.0f} s ago."
-    except (OSError, ValueError, KeyError, TypeError):
-        return "It has shown no sign of life yet: it is starting or not running, and will be reset after its next step."
-
-
-def _wait(run_dir: Path, stage: str) -> int:
-    from nemo_prorl.run_folder.markers import delete_reset_request, is_done, is_reset_requested, why_failed
-
-    while is_reset_requested(run_dir):
-        if is_done(run_dir, stage) or why_failed(run_dir, stage):
-            delete_reset_request(run_dir)
-            print(f"stage {stage} ended before the reset, which is withdrawn.")
-            return 1
-        time.sleep(POLL_S)
-    print("the reset is done and in a checkpoint.")
-    return 0

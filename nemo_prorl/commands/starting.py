@@ -8,11 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig, did_you_mean, is_hub_name
-from nemo_prorl.config.layout import (
-    check_layout,
-    is_one_machine,
-    rank_from_environment,
-)
+from nemo_prorl.config.layout import check_layout, is_one_machine, rank_from_environment
 from nemo_prorl.config.makers import made_by
 from nemo_prorl.run_folder.loggers import check_loggers
 from nemo_prorl.run_folder.metric_docs import METRICS, metric_doc

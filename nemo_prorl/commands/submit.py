@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             f"the launchers use paths relative to the root of the repository: cd {root}, and submit from there."
         )
     from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.plan.remaining import missing_files
+    from nemo_prorl.cluster.plan.chain import missing_files
 
     try:
         options = shlex.split(given.sbatch)
@@ -74,7 +74,12 @@ def main(arguments: Sequence[str]) -> int:
         show([text, *([submit.scripts_text(jobs, root)] if given.full else [])], exact=True)
     else:
         submit.check_slurm()
-        _check_first_files(_of_jobs(chain, jobs[:1]))
+        # The first job needs its model and data now; those of later stages may be missing.
+        if missing := missing_files(_of_jobs(chain, jobs[:1])):
+            raise ConfigError(
+                f"stage {jobs[0].stage} needs {next(iter(missing))}, which does not exist yet ({len(missing)} missing "
+                "in all): `python -m nemo_prorl plan` prints the command that makes each."
+            )
         for job, job_id, is_old in submit.submit(jobs, submissions, root):
             print(f"{job.stage:<8} job {job_id}{' (in the queue already)' if is_old else ''}", flush=True)
         print(f"logs: {submissions.folder}/    queue: squeue --me    stop: scancel JOB")
@@ -101,14 +106,3 @@ def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -
 def _of_jobs(chain: Chain, jobs: Sequence[Job]) -> Chain:
     names = {job.stage for job in jobs}
     return tuple(config for config in chain if config.stage.name in names)
-
-
-def _check_first_files(first: Chain) -> None:
-    """Raises ConfigError unless the next stage's model and data are there; those of later stages may be missing."""
-    from nemo_prorl.cluster.plan.remaining import missing_files
-
-    if missing := missing_files(first):
-        raise ConfigError(
-            f"stage {first[0].stage.name} needs {next(iter(missing))}, which does not exist yet ({len(missing)} "
-            "missing in all): `python -m nemo_prorl plan` prints the command that makes each."
-        )

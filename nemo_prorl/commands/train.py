@@ -7,17 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from nemo_prorl.commands import parsing
 from nemo_prorl.commands.ending import say, show
-from nemo_prorl.commands.parsing import (
-    CONF_DIR,
-    Parser,
-    check_functions,
-    check_model,
-    composed,
-    parse_overrides,
-    prepare_engines,
-)
-from nemo_prorl.config import RunConfig
 from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder import terminal
@@ -28,45 +19,40 @@ def main(arguments: Sequence[str]) -> int:
     """Trains the stage on every rank and returns the exit code: 130 after Ctrl-C. With --check, only says whether it
     could start."""
     deadline.catch_signals()
-    from nemo_prorl.commands.starting import check_inputs
+    from nemo_prorl.commands.starting import check_inputs, describe_start, describe_work
     from nemo_prorl.config.help import options_text
 
-    parser = Parser("train", __doc__, options_text(CONF_DIR))
+    parser = parsing.Parser("train", __doc__, options_text(parsing.CONF_DIR))
     parser.flag(
         "--check", "only says whether the stage could start here, how large a step is and how long it takes"
     )
-    given = parse_overrides(parser, arguments)
-    config = composed(given.config_name, given.overrides)
+    given = parsing.parse_overrides(parser, arguments)
+    config = parsing.composed(given.config_name, given.overrides)
     check_inputs(config, world_size_from_environment())
     with terminal.shown(speaks=rank_from_environment() == 0), ExitStack() as stack:
-        aside = stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")) if given.check else ""
-        return _train(config, check_in=Path(aside) if aside else None)
+        check_in = None
+        if given.check:  # the only folder that a check may write to
+            check_in = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
+        terminal.wait_for("checking model and data")
+        environment.choose_device(config.trainer.device)
+        parsing.check_model(config)
+        parsing.check_functions(config, into=check_in)
+        environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
+        environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
+        terminal.wait_for("loading PyTorch and the engines")
+        parsing.prepare_engines()
+        if check_in is not None:
+            is_main = rank_from_environment() == 0
+            # On every rank, because each has to find the files.
+            lines, found = describe_start(config, check_in, tries_functions=is_main)
+            if is_main:
+                show([*lines, *describe_work(found, world_size_from_environment())])
+            return 0
+        from nemo_prorl import run
 
+        try:
+            return run.train(config)
+        except KeyboardInterrupt:
+            from nemo_prorl.training.stages import where_it_goes_on
 
-def _train(config: RunConfig, *, check_in: Path | None) -> int:
-    """check_in: the only folder that a check may write to; None to train."""
-    from nemo_prorl.commands.starting import describe_start, describe_work
-
-    terminal.wait_for("checking model and data")
-    environment.choose_device(config.trainer.device)
-    check_model(config)
-    check_functions(config, into=check_in)
-    environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
-    environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
-    terminal.wait_for("loading PyTorch and the engines")
-    prepare_engines()
-    if check_in is not None:
-        is_main = rank_from_environment() == 0
-        # On every rank, because each has to find the files.
-        lines, found = describe_start(config, check_in, tries_functions=is_main)
-        if is_main:
-            show([*lines, *describe_work(found, world_size_from_environment())])
-        return 0
-    from nemo_prorl import run
-
-    try:
-        return run.train(config)
-    except KeyboardInterrupt:
-        from nemo_prorl.training.stages import where_it_goes_on
-
-        return say(f"interrupted: {where_it_goes_on(Path(config.exp_manager.explicit_log_dir))}", 130)
+            return say(f"interrupted: {where_it_goes_on(Path(config.exp_manager.explicit_log_dir))}", 130)

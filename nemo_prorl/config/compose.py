@@ -18,16 +18,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import hydra
 import yaml
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, Node, OmegaConf, errors, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from nemo_prorl.config import ConfigError, DataBuildConfig, RunConfig, did_you_mean
 from nemo_prorl.config.help import (
@@ -81,10 +79,14 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
     """
     choices, settings = _read_overrides(overrides, conf_dir)
     _store_schema()
-    source = _source(config_name, conf_dir)
-    if source == config_name:
+    if config_name.endswith((".yaml", ".yml")):
         ConfigStore.instance().store(name=GIVEN, node=_load(Path(config_name)))
-        config_name = GIVEN
+        source, config_name = config_name, GIVEN
+    else:
+        names, source = conf_names(conf_dir), f"{conf_dir.name}/{config_name}.yaml"
+        if config_name not in names:
+            hint = did_you_mean(config_name, names, f"there are {', '.join(names)}, or a path to a .yaml.")
+            raise ConfigError(f"--config-name {config_name} is not a file of {conf_dir.name}/: {hint}")
     try:
         composed = _of_files(config_name, choices, conf_dir)
         if OmegaConf.get_type(composed) is not RunConfig:
@@ -93,15 +95,23 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
             )
         for option, entry, value in settings:
             _set(composed, option, entry, value)
-        if _replaces_problems(choices, settings):
+        whole = {option.key for option, entry, _ in settings if not entry}
+        has_stage = any(choice.startswith("stage=") for choice in choices)
+        if "data.train" in whole and "data.validation" not in whole and not has_stage:
+            # The configuration's held-out files belong to other problems, and may not exist. With a stage they stay.
             OmegaConf.update(composed, "data.validation", [], merge=False)
         config = OmegaConf.to_object(composed)
     except ConfigError:
         raise
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+    except (HydraException, errors.OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise ConfigError(_explain(error, source, conf_dir)) from None
     assert isinstance(config, RunConfig)
-    _check_finite(config)
+    # Infinity and NaN are numbers in YAML and would pass most range checks.
+    for key, option in options().items():
+        value = attrgetter(key)(config)
+        for number in value.values() if option.is_mapping else [value]:
+            is_finite = not isinstance(number, float) or math.isfinite(number)
+            require(is_finite, key, value_text(value), "finite")
     return config
 
 
@@ -142,8 +152,8 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 def _of_files(config_name: str, choices: Sequence[str], conf_dir: Path) -> DictConfig:
     """Returns what Hydra makes of the files alone."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
-        return hydra_compose(config_name, overrides=list(choices))
+    with hydra.initialize_config_dir(config_dir=str(conf_dir.resolve()), version_base="1.3"):
+        return hydra.compose(config_name, overrides=list(choices))
 
 
 @functools.cache
@@ -161,7 +171,10 @@ def _read_overrides(texts: Sequence[str], conf_dir: Path) -> tuple[list[str], li
         override = _parse(text)
         key = override.key_or_group
         if key in groups:
-            _check_choice(key, override, conf_dir)
+            names, choice = conf_names(conf_dir, key), override.value()
+            if not override.is_delete() and choice not in (*names, None):
+                hint = did_you_mean(str(choice), names, f"there are {', '.join(names)}.", prefix=f"{key}=")
+                raise ConfigError(f"{key}={choice} names no file of conf/{key}/: {hint}")
             choices.append(text)
             continue
         if override.is_delete():
@@ -217,16 +230,8 @@ def _set(composed: Any, option: Option, entry: str, value: Any) -> None:
                 OmegaConf.select(composed, option.key)[entry] = value
             else:
                 OmegaConf.update(composed, option.key, value, merge=False)
-    except (OmegaConfBaseException, ValueError):
+    except (errors.OmegaConfBaseException, ValueError):
         raise ConfigError(_wrong_type(option.key + (entry and "." + entry), value, option)) from None
-
-
-def _replaces_problems(choices: Sequence[str], settings: Sequence[tuple[Option, str, Any]]) -> bool:
-    """Returns whether a user replaces data.train but not data.validation. The configuration's held-out files then
-    belong to other problems, and may not exist. With a stage they stay in any case."""
-    whole = {option.key for option, entry, _ in settings if not entry}
-    has_stage = any(choice.startswith("stage=") for choice in choices)
-    return "data.train" in whole and "data.validation" not in whole and not has_stage
 
 
 def _option_of(key: str) -> Option | None:
@@ -234,26 +239,6 @@ def _option_of(key: str) -> Option | None:
     if key in options():
         return options()[key]
     return next((o for o in options().values() if o.is_mapping and key.startswith(o.key + ".")), None)
-
-
-def _check_choice(group: str, override: Override, conf_dir: Path) -> None:
-    """Raises ConfigError unless the override chooses a file of the group."""
-    names, choice = conf_names(conf_dir, group), override.value()
-    if override.is_delete() or choice in (*names, None):
-        return
-    hint = did_you_mean(str(choice), names, f"there are {', '.join(names)}.", prefix=f"{group}=")
-    raise ConfigError(f"{group}={choice} names no file of conf/{group}/: {hint}")
-
-
-def _source(config_name: str, conf_dir: Path) -> str:
-    """Returns the file's name in messages; a path stays as it is. Raises ConfigError for a name without a file."""
-    if config_name.endswith((".yaml", ".yml")):
-        return config_name
-    names = conf_names(conf_dir)
-    if config_name not in names:
-        hint = did_you_mean(config_name, names, f"there are {', '.join(names)}, or a path to a .yaml.")
-        raise ConfigError(f"--config-name {config_name} is not a file of {conf_dir.name}/: {hint}")
-    return f"{conf_dir.name}/{config_name}.yaml"
 
 
 def _load(path: Path) -> Any:
@@ -271,24 +256,19 @@ def _load(path: Path) -> Any:
 def _unknown(key: str, groups: Sequence[str] = ()) -> str:
     """Returns a sentence that says what to write instead of an unknown key: our name of another trainer's option, or
     the option, in whichever section, whose name is spelt most alike."""
-    alternative = OTHERS.get(key.rpartition(".")[2]) or _most_like(key, [*options(), *sections(), *groups])
+    section, _, name = key.rpartition(".")
+    alternative = OTHERS.get(name)
+    if alternative is None:
+        known = [*options(), *sections(), *groups]
+        names = {other.rpartition(".")[2] for other in known}
+        namesakes = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+        alternative = max(  # ties go to the most similar section
+            (other for other in known if other.rpartition(".")[2] in namesakes),
+            key=lambda other: difflib.SequenceMatcher(None, section, other.rpartition(".")[0]).ratio(),
+            default=None,
+        )
     hint = f"did you mean {alternative}?" if alternative else "`train --help` lists what can be set."
     return f"{key} is not an option: {hint}"
-
-
-def _most_like(key: str, known: Sequence[str]) -> str | None:
-    """Returns the known key whose last part is spelt most like that of `key`, if any is similar. Ties go to the
-    most similar section."""
-    section, _, name = key.rpartition(".")
-    namesakes = difflib.get_close_matches(
-        name, {other.rpartition(".")[2] for other in known}, n=1, cutoff=0.7
-    )
-    alike = [other for other in known if other.rpartition(".")[2] in namesakes]
-    return max(
-        alike,
-        key=lambda other: difflib.SequenceMatcher(None, section, other.rpartition(".")[0]).ratio(),
-        default=None,
-    )
 
 
 def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
@@ -296,7 +276,7 @@ def _explain(error: BaseException, source: str, conf_dir: Path) -> str:
     caused it has the reason."""
     if (named := re.match(r"In '([^']+)':", str(error))) and named[1] != GIVEN:
         source = f"{conf_dir.name}/{named[1]}.yaml"
-    while not isinstance(error, OmegaConfBaseException) and (error.__cause__ or error.__context__):
+    while not isinstance(error, errors.OmegaConfBaseException) and (error.__cause__ or error.__context__):
         error = error.__cause__ or error.__context__ or error
     key = str(getattr(error, "full_key", None) or "")
     match error:
@@ -332,12 +312,3 @@ def _wrong_type(key: str, value: Any, option: Option) -> str:
 def _sentence(error: BaseException) -> str:
     """Returns a library's message as the end of our sentence, without the technical lines that OmegaConf appends."""
     return one_line(str(error).partition("\n    full_key:")[0]).rstrip(".") + "."
-
-
-def _check_finite(config: RunConfig) -> None:
-    """Raises ConfigError for infinity and NaN, which are numbers in YAML and would pass most range checks."""
-    for key, option in options().items():
-        value = attrgetter(key)(config)
-        for number in value.values() if option.is_mapping else [value]:
-            is_finite = not isinstance(number, float) or math.isfinite(number)
-            require(is_finite, key, value_text(value), "finite")

@@ -82,11 +82,8 @@ def chunks(indices: Sequence[int], sizes: Sequence[int], limit: int) -> list[lis
 
 
 def balance(lengths: Sequence[int], num_parts: int) -> list[list[int]]:
-    """Returns the indices for each part so that no part is much longer than another: longest first, to the shortest
-    part.
-
-    Each part's indices ascend. The division does not change the loss, only who computes it.
-    """
+    """Returns the indices for each part, ascending, so that no part is much longer than another: longest first, to the
+    shortest part. The division does not change the loss, only who computes it."""
     parts: list[list[int]] = [[] for _ in range(num_parts)]
     # A heap: the shortest part first, among equals the one with the lowest number.
     loads = [(0, part) for part in range(num_parts)]

@@ -139,7 +139,13 @@ def is_prose(answer: str) -> bool:
 def _domain_and_task(
     values: Mapping[str, Any], layout: Layout, info: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    label = _without_nulls(_label(values, layout))
+    label = values.get(layout.label)
+    if layout.label == "reward_model":
+        model = _object(label)
+        if model is None or "ground_truth" not in model:
+            raise BadRecord("has a reward_model without ground_truth")
+        label = model["ground_truth"]
+    label = _without_nulls(label)
     domain = _word(values, "domain") or _text(info.get("domain"))
     if layout.label == "task":
         found = _object(label)
@@ -173,27 +179,22 @@ def _understood(read: Callable[[], _Read], layout: Layout) -> _Read:
         raise BadRecord(f"has a label in {layout.label} that is no task ({error})") from None
 
 
-def _label(values: Mapping[str, Any], layout: Layout) -> Any:
-    label = values.get(layout.label)
-    if layout.label != "reward_model":
-        return label
-    model = _object(label)
-    if model is None or "ground_truth" not in model:
-        raise BadRecord("has a reward_model without ground_truth")
-    return model["ground_truth"]
-
-
 def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:
-    """The conversation up to the model's turn, of a text, a list of messages, or the JSON text of such a list."""
+    """The conversation up to the model's turn, of a text, a list of messages, or the JSON text of such a list. The text
+    of a message may be in parts of type text."""
     if isinstance(value, str):
         value = _turns(value) or [{"role": "user", "content": value}]
     if not isinstance(value, list | tuple) or not value:
         raise BadRecord(f"has no {column}")
     messages = []
     for message in value:
-        content = _content(message.get("content")) if isinstance(message, Mapping) else None
         role = message.get("role") if isinstance(message, Mapping) else None
-        if not isinstance(role, str) or content is None:
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if isinstance(content, list | tuple):
+            texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+            whole = [text for text in texts if isinstance(text, str)]
+            content = "".join(whole) if len(whole) == len(texts) else None
+        if not isinstance(role, str) or not isinstance(content, str):
             raise BadRecord(f"has a message in {column} without a role and a content that are text")
         messages.append({"role": role, "content": content})
     if not any(message["content"].strip() for message in messages):
@@ -220,15 +221,6 @@ def _turns(value: Any) -> list[Any]:
     if not isinstance(found, list):
         return []
     return found if all(isinstance(one, dict) and "role" in one for one in found) else []
-
-
-def _content(content: Any) -> str | None:
-    """The text of a message, which may be in parts of type text."""
-    if isinstance(content, list | tuple):
-        texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
-        whole = [text for text in texts if isinstance(text, str)]
-        return "".join(whole) if len(whole) == len(texts) else None
-    return content if isinstance(content, str) else None
 
 
 def _object(value: Any) -> dict[str, Any] | None:

@@ -42,6 +42,14 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
             f"the model's chat template cannot render {row.uid} ({' '.join(str(error).split())}): correct the "
             "template, or the row's messages."
         ) from None
+    # Whether the template begins the assistant's turn with a thought and leaves it open. Only the text that it adds for
+    # the assistant counts, since a question may mention <think> too. With Qwen3 and enable_thinking=False that text is
+    # `<think>\n\n</think>\n\n`, which is closed.
+    opens_thought = False
+    if THINK_START in text:
+        asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
+        # Nothing is left if the template adds the assistant's turn unasked; then use the whole text.
+        opens_thought = is_open_thought(text.removeprefix(asked) or text)
     return Prompt(
         uid=f"{row.uid}#{epoch}",
         domain=row.domain,
@@ -49,22 +57,9 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
         text=text,
         token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
         task=row.task,
-        opens_thought=_opens_thought(text, messages, tokenizer),
+        opens_thought=opens_thought,
         columns=row.columns,
     )
-
-
-def _opens_thought(text: str, messages: list[dict[str, str]], tokenizer: Tokenizer) -> bool:
-    """Returns whether the chat template begins the assistant's turn with a thought and leaves it open.
-
-    Only the text that the template adds for the assistant counts, since a question may mention <think> too. With Qwen3
-    and enable_thinking=False that text is `<think>\n\n</think>\n\n`, which is closed.
-    """
-    if THINK_START not in text:
-        return False
-    asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
-    # Nothing is left if the template adds the assistant's turn unasked; then use the whole text.
-    return is_open_thought(text.removeprefix(asked) or text)
 
 
 class PromptMix:
@@ -133,21 +128,16 @@ class PromptMix:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`. A file that is new in the mix starts at its beginning.
-
-        New weights hold from now on: the mix does not catch up on a new file.
-        """
+        """Continues from `state`; a file that is new in the mix starts at its beginning. New weights hold from now on:
+        the mix does not catch up on a new file."""
         same_mix = state["shares"] == self._by_content(self._shares)
         for path, fingerprint in self._fingerprints.items():
             self._read[path] = int(state["read"].get(fingerprint, 0))
             self._given[path] = int(state["given"][fingerprint]) if same_mix else 0
         self.num_too_long = int(state["num_too_long"])
-        self._again = self._prompts_of(state["again"])
-
-    def _prompts_of(self, uids: Sequence[str]) -> list[Prompt]:
-        """Returns the prompts with these uids, without those that the mix no longer has or that are too long now."""
-        names = [uid.rpartition("#")[0] for uid in uids]
-        epochs = [int(uid.rpartition("#")[2]) for uid in uids]
+        # The prompts that were given back, without those that the mix no longer has or that are too long now.
+        names = [uid.rpartition("#")[0] for uid in state["again"]]
+        epochs = [int(uid.rpartition("#")[2]) for uid in state["again"]]
         found: dict[int, Prompt] = {}
         for file in self._files.values():
             places = pc.index_in(pa.array(names, pa.string()), value_set=file.uids.combine_chunks())
@@ -155,15 +145,23 @@ class PromptMix:
                 if place is not None:
                     found[number] = render(file[place], self._tokenizer, epoch=epochs[number])
         prompts = [found[number] for number in sorted(found)]
-        return [prompt for prompt in prompts if len(prompt.token_ids) <= self._max_prompt_tokens]
+        self._again = [prompt for prompt in prompts if len(prompt.token_ids) <= self._max_prompt_tokens]
 
     def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
         return {fingerprint: values[path] for path, fingerprint in self._fingerprints.items()}
 
     def _next(self) -> Prompt:
-        path = self._most_behind()
-        for _ in range(2 * len(self._files[path])):  # covers a whole epoch from any position
-            row, epoch = self._row(path, self._read[path])
+        # The file whose count is furthest behind its weight, so the weights hold in every window.
+        drawn = sum(self._given.values()) + 1
+        path = max(self._files, key=lambda path: self._shares[path] * drawn - self._given[path])
+        file = self._files[path]
+        for _ in range(2 * len(file)):  # covers a whole epoch from any position
+            epoch, position = divmod(self._read[path], len(file))
+            if self._orders.get(path, (-1, None))[0] != epoch:
+                digest = hashlib.sha256(f"{self._seed}/{self._fingerprints[path]}/{epoch}".encode()).digest()
+                generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+                self._orders[path] = (epoch, generator.permutation(len(file)))
+            row = file[int(self._orders[path][1][position])]
             prompt = render(row, self._tokenizer, epoch=epoch)
             self._read[path] += 1
             if len(prompt.token_ids) <= self._max_prompt_tokens:
@@ -171,20 +169,6 @@ class PromptMix:
                 return prompt
             self.num_too_long += 1
         raise ConfigError(
-            f"every prompt of {self._files[path].name} is longer than "
+            f"every prompt of {file.name} is longer than "
             f"sampler.max_prompt_tokens={self._max_prompt_tokens}: raise it, or leave the file out."
         )
-
-    def _most_behind(self) -> str:
-        """Returns the file whose count is furthest behind its weight, so the weights hold in every window."""
-        drawn = sum(self._given.values()) + 1
-        return max(self._files, key=lambda path: self._shares[path] * drawn - self._given[path])
-
-    def _row(self, path: str, count: int) -> tuple[Row, int]:
-        file = self._files[path]
-        epoch, position = divmod(count, len(file))
-        if self._orders.get(path, (-1, None))[0] != epoch:
-            digest = hashlib.sha256(f"{self._seed}/{self._fingerprints[path]}/{epoch}".encode()).digest()
-            generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
-            self._orders[path] = (epoch, generator.permutation(len(file)))
-        return file[int(self._orders[path][1][position])], epoch

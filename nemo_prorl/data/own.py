@@ -139,7 +139,8 @@ def _converted(
     needs_answer: bool,
     beat: Callable[[], object],
 ) -> tuple[Path, str]:
-    """Converts the files of a name, unless `folder` or `into` has them, and returns what `prompt_file` does."""
+    """Converts the files of a name, unless `folder` or `into` has them, and returns what `prompt_file` does. Raises
+    ConfigError."""
     files = _files(name, split)
     digest = hashlib.sha256(f"{VERSION}/{needs_answer}".encode())
     for file in files:
@@ -148,7 +149,22 @@ def _converted(
     for path in (folder / "data" / file_name, into / "data" / file_name):
         if sentence := _description(path):
             return path, sentence
-    _convert(name, files, path, split=split, needs_answer=needs_answer, beat=beat)
+    reading = _read(name, files, split=split, needs_answer=needs_answer, stem=path.stem, beat=beat)
+    if reading.refusal:
+        raise ConfigError(f"data file {name}: {reading.refusal}.")
+    table = table_of(row for row in reading.rows if isinstance(row, Row))
+    for column in dict.fromkeys(key for further in reading.further for key in further):
+        values = [further.get(column) for further in reading.further]
+        # Values of one type stay as they are, others become text: JSON knows no types of columns.
+        array = None
+        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+            array = pa.array(values)
+        if array is None or _is_empty(array.type):
+            texts = [one if isinstance(one, str | None) else json.dumps(one, default=str) for one in values]
+            array = pa.array([text and _storable(text) for text in texts], type=pa.string())
+        table = table.append_column(_storable(column), array)
+    metadata = {DESCRIPTION: reading.sentence.encode(), CONVERTED_FROM: name.encode()}
+    write_table(path, table.replace_schema_metadata(metadata))
     return path, _description(path)
 
 
@@ -211,32 +227,10 @@ class Reading:
         )
 
 
-def read(name: str, *, split: str = "train", needs_answer: bool) -> Reading:
+def read(name: str, *, needs_answer: bool) -> Reading:
     """Reads what `name` holds without writing anything. Raises ConfigError for what cannot be read, or if no layout is
     recognised, and not for rows that cannot be used."""
-    return _read(name, _files(name, split), split=split, needs_answer=needs_answer, stem=_stem(name))
-
-
-def _convert(
-    name: str,
-    files: Sequence[Path],
-    path: Path,
-    *,
-    split: str,
-    needs_answer: bool,
-    beat: Callable[[], object],
-) -> None:
-    """Writes the prompt file aside and renames it. Raises ConfigError."""
-    reading = _read(name, files, split=split, needs_answer=needs_answer, stem=path.stem, beat=beat)
-    if reading.refusal:
-        raise ConfigError(f"data file {name}: {reading.refusal}.")
-    table = table_of(row for row in reading.rows if isinstance(row, Row))
-    for column in dict.fromkeys(key for values in reading.further for key in values):
-        table = table.append_column(
-            _storable(column), _column([values.get(column) for values in reading.further])
-        )
-    metadata = {DESCRIPTION: reading.sentence.encode(), CONVERTED_FROM: name.encode()}
-    write_table(path, table.replace_schema_metadata(metadata))
+    return _read(name, _files(name, "train"), split="train", needs_answer=needs_answer, stem=_stem(name))
 
 
 def _read(
@@ -279,16 +273,6 @@ def _read(
         rows=tuple(rows),
         further=tuple(further),
     )
-
-
-def _column(values: list[Any]) -> pa.Array:
-    """Values of one type as they are, others as text: JSON knows no types of columns."""
-    with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
-        array = pa.array(values)
-        if not _is_empty(array.type):
-            return array
-    texts = [value if isinstance(value, str | None) else json.dumps(value, default=str) for value in values]
-    return pa.array([text and _storable(text) for text in texts], type=pa.string())
 
 
 def _storable(text: str) -> str:

@@ -72,7 +72,11 @@ def _json(path: Path) -> Iterator[Any]:
     is common (DOLMA's shards, which do not fit into memory)."""
     with _open(path) as file:
         first, more = file.readline(), file.readline().strip()
-    if more and _is_object(first):
+    try:
+        is_lines = bool(more) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        is_lines = False
+    if is_lines:
         yield from _json_lines(path)
         return
     with _open(path) as file:
@@ -88,13 +92,6 @@ def _json(path: Path) -> Iterator[Any]:
         listed = [value for value in loaded.values() if isinstance(value, list)]
         loaded = listed[0] if len(loaded) == 1 and listed else [loaded]
     yield from loaded
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 class _TwiceTheName(ValueError):

@@ -74,8 +74,24 @@ def build(folder: Path, *, num_updates: int = 0) -> None:
     """Builds in a temporary folder, then renames it; an older build is replaced. num_updates: of the supervised
     training of a new base policy; 0 copies the shipped one."""
     aside = folder.with_name(f".{folder.name}.{os.getpid()}")
-    held_out = {(name, size): _held_out(name, size) for name, task in TASKS.items() for size in task.sizes}
-    _write_prompts(aside, held_out)
+    held_out = dict[tasks.Level, list[Problem]]()
+    train, measured, validation = list[Row](), list[Row](), list[Row]()
+    for name, task in TASKS.items():
+        for size in task.sizes:
+            candidates = tasks.problems(name, size, count=3 * NUM_HELD_OUT, split="held_out")
+            held_out[name, size] = kept = candidates[: len(candidates) // 3]  # a third where a level has few
+            if size in task.measured:
+                measured += [problem.row for problem in kept]
+            if size in task.trained:
+                found = tasks.problems(name, size, count=NUM_TRAIN, split="train", exclude=_questions(kept))
+                train += [problem.row for problem in found]
+                validation += [problem.row for problem in kept[:NUM_VALIDATION]]
+    random.Random(SEED).shuffle(train)
+    for number in range(len(LARGEST)):
+        rows = [row for row in train if _first_file(tasks.level_of(row.source)) == number]
+        write_rows(_train_file(aside, number), rows)
+    write_rows(measured_file(aside), measured)
+    write_rows(validation_file(aside), validation)
     if num_updates:
         _train_policy(policy_folder(aside), held_out, num_updates)
     else:
@@ -84,29 +100,6 @@ def build(folder: Path, *, num_updates: int = 0) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     os.replace(aside, folder)
-
-
-def _held_out(name: str, size: int) -> list[Problem]:
-    """Returns the held-out problems of a level: a third of its problems where it has few."""
-    candidates = tasks.problems(name, size, count=3 * NUM_HELD_OUT, split="held_out")
-    return candidates[: len(candidates) // 3]
-
-
-def _write_prompts(folder: Path, held_out: Mapping[tasks.Level, list[Problem]]) -> None:
-    train, measured, validation = list[Row](), list[Row](), list[Row]()
-    for (name, size), kept in held_out.items():
-        if size in TASKS[name].measured:
-            measured += [problem.row for problem in kept]
-        if size in TASKS[name].trained:
-            found = tasks.problems(name, size, count=NUM_TRAIN, split="train", exclude=_questions(kept))
-            train += [problem.row for problem in found]
-            validation += [problem.row for problem in kept[:NUM_VALIDATION]]
-    random.Random(SEED).shuffle(train)
-    for number in range(len(LARGEST)):
-        rows = [row for row in train if _first_file(tasks.level_of(row.source)) == number]
-        write_rows(_train_file(folder, number), rows)
-    write_rows(measured_file(folder), measured)
-    write_rows(validation_file(folder), validation)
 
 
 def _train_file(folder: Path, number: int) -> Path:

@@ -14,8 +14,6 @@ from nemo_prorl.demo.tasks import GROUPS, TASKS, Level, group_of, level_of
 
 Counts = Mapping[str, tuple[int, int]]
 """Problem's uid -> (samples, right ones)."""
-Change = Mapping[str, Any]
-"""What `compare` returns."""
 
 
 def read_samples(path: Path) -> Iterator[dict[str, Any]]:

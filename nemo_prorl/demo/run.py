@@ -47,31 +47,27 @@ def main(options: argparse.Namespace) -> int:
     started = time.time()
     if not build.is_built(BASE) and (code := _run(["nemo_prorl.demo.build", str(BASE)])):
         return code
+    samples, problems = (SMOKE_SAMPLES, SMOKE_PROBLEMS) if options.smoke else (NUM_SAMPLES, 0)
     with reward_service(RewardConfig(), out) as url:
         common = [f"seed={options.seed}", f"reward.urls=[{url}]", *options.overrides]
         folder = f"exp_manager.explicit_log_dir={quoted(str(out))}"
-        measured = _measured(options.smoke)
-        if code := _measure(build.policy_folder(BASE), out / "before.jsonl", [*common, *measured]):
+        measured = [*common, f"validation.num_rollouts={samples}", f"validation.max_prompts={problems}"]
+        if code := _measure(build.policy_folder(BASE), out / "before.jsonl", measured):
             return code
         for stage in STAGES:
-            overrides = [
-                f"stage={stage}",
-                *common[:2],
-                folder,
-                *(SMOKE if options.smoke else ()),
-                *common[2:],
-            ]
+            smoke = SMOKE if options.smoke else ()
+            overrides = [f"stage={stage}", *common[:2], folder, *smoke, *common[2:]]
             if code := _run(["nemo_prorl", "train", "--config-name", "laptop", *overrides]):
                 return code
         shutil.rmtree(out / "hf", ignore_errors=True)
         if code := _run(["nemo_prorl", "export", str(find_checkpoints(out)[-1].path), str(out / "hf")]):
             return code
-        if code := _measure(out / "hf", out / "after.jsonl", [*common, *measured]):
+        if code := _measure(out / "hf", out / "after.jsonl", measured):
             return code
     records = read_metrics(out / "metrics.jsonl")
     before, after = (levels.count(out / f"{when}.jsonl") for when in ("before", "after"))
     summary = {"seed": options.seed, "wall_s": round(time.time() - started, 1), **summarise_run(records)}
-    summary |= levels.summarise(before, after, SMOKE_SAMPLES if options.smoke else NUM_SAMPLES)
+    summary |= levels.summarise(before, after, samples)
     from nemo_prorl.demo import picture
 
     picture.draw(out / "demo.png", records, summary["levels"], k=summary["k"])
@@ -131,12 +127,6 @@ def _make_room(out: Path, what: dict[str, Any]) -> None:
         print(f"The demo that {out} held is now in {aside}.")
     out.mkdir(parents=True, exist_ok=True)
     replace_text(record, json.dumps(what))
-
-
-def _measured(smoke: bool) -> list[str]:
-    """Returns the options that say how much is measured."""
-    samples, problems = (SMOKE_SAMPLES, SMOKE_PROBLEMS) if smoke else (NUM_SAMPLES, 0)
-    return [f"validation.num_rollouts={samples}", f"validation.max_prompts={problems}"]
 
 
 def _measure(model: Path, samples: Path, overrides: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ before by the same step at every size, so a policy that knows the step and can r
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -193,6 +193,8 @@ class Problem:
 
 SEEDS = {"held_out": 1, "train": 2, "warm_start": 3}
 """Split -> seed of the generator."""
+MOST_ENTRIES = 60_000
+"""Entries of a generator that are looked at."""
 
 
 def problems(
@@ -200,41 +202,35 @@ def problems(
 ) -> list[Problem]:
     """Returns up to `count` problems with different questions, none of them in `exclude`; fewer if the level has
     fewer."""
-    found: dict[str, Problem] = {}
-    for problem in _stream(name, size, split):
-        if problem.question not in exclude:
-            found.setdefault(problem.question, problem)
-        if len(found) == count:
-            break
-    return list(found.values())
-
-
-MOST_ENTRIES = 60_000
-"""Entries of a generator that are looked at."""
-
-
-def _stream(name: str, size: int, split: str) -> Iterator[Problem]:
     import reasoning_gym
 
     task = TASKS[name]
     entries = reasoning_gym.create_dataset(
         task.generator, size=MOST_ENTRIES, seed=SEEDS[split], **task.options(size)
     )
+    found: dict[str, Problem] = {}
     for index in range(MOST_ENTRIES):
         entry = entries[index]
-        if task.keep(entry):
-            yield Problem(
-                row=Row(
-                    uid=f"{name}/{size}/{split}/{index}",
-                    domain="logic",
-                    source=f"{name}/{size}",
-                    split=split,
-                    messages=({"role": "user", "content": task.question(entry)},),
-                    task={"task": task.generator, "entry": entry},
-                ),
-                states=task.states(entry),
-                answer=entry["answer"].replace(".0", "").replace(" ", ""),
-            )
+        if not task.keep(entry):
+            continue
+        question = task.question(entry)
+        if question in exclude or question in found:
+            continue
+        found[question] = Problem(
+            row=Row(
+                uid=f"{name}/{size}/{split}/{index}",
+                domain="logic",
+                source=f"{name}/{size}",
+                split=split,
+                messages=({"role": "user", "content": question},),
+                task={"task": task.generator, "entry": entry},
+            ),
+            states=task.states(entry),
+            answer=entry["answer"].replace(".0", "").replace(" ", ""),
+        )
+        if len(found) == count:
+            break
+    return list(found.values())
 
 
 STYLES = {"careful": 0.7, "guess": 0.2, "unmarked": 0.1}
@@ -251,7 +247,13 @@ def whole(problem: Problem, style: str, stream: random.Random) -> tuple[Row, str
         case "careful":
             return problem.row, f"{thought}<answer>{problem.answer}</answer>"
         case "guess":
-            return problem.row, f"<think></think><answer>{_wrong(problem.answer, stream)}</answer>"
+            if problem.answer.isdigit():  # a nearby number
+                wrong = str(max(0, int(problem.answer) + stream.choice([-10, -2, -1, 1, 2, 10])))
+            else:  # the same characters in another order
+                characters = list(problem.answer)
+                stream.shuffle(characters)
+                wrong = "".join(characters)
+            return problem.row, f"<think></think><answer>{wrong}</answer>"
         case "unmarked":
             return problem.row, thought + problem.answer
     raise AssertionError(style)
@@ -269,12 +271,3 @@ def part(problem: Problem, stream: random.Random) -> tuple[Row, str]:
         ended = start + length >= len(states)
     response = f"<think>{','.join(shown)}</think>" + (f"<answer>{problem.answer}</answer>" if ended else "")
     return replace(problem.row, messages=({"role": "user", "content": prompt},)), response
-
-
-def _wrong(answer: str, stream: random.Random) -> str:
-    """Returns a nearby number, or the answer's characters in another order."""
-    if answer.isdigit():
-        return str(max(0, int(answer) + stream.choice([-10, -2, -1, 1, 2, 10])))
-    characters = list(answer)
-    stream.shuffle(characters)
-    return "".join(characters)

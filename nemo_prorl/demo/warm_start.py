@@ -82,7 +82,6 @@ def train_supervised(
                 f"\r   {name} {update + 1:>4}/{num_updates}  loss {report.loss:.3f}", end="", file=sys.stderr
             )
     print(file=sys.stderr)
-
     save_hf(policy.named_weights(), start, out)
 
 

@@ -51,7 +51,11 @@ def probe_folder(folder: Path, probe_bytes: int = PROBE_BYTES) -> FolderFacts:
             file.flush()
             os.fsync(file.fileno())
             seconds = time.monotonic() - began
-            has_locks = _can_lock(file.fileno())
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                has_locks = True
+            except OSError:
+                has_locks = False
         os.replace(probe, renamed)
         return FolderFacts(
             path=str(folder),
@@ -132,11 +136,3 @@ def judge_run_folder(facts: FolderFacts, *, checkpoint_bytes: float, num_kept: i
         advice = "use a faster file system: one process would write a checkpoint for over 30 min"
         return warning(name, found, advice)
     return ok(name, found)
-
-
-def _can_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

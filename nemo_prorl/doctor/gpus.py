@@ -77,23 +77,21 @@ def probe_gpus(device: Device) -> GpuFacts:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         gpus.append(f"{properties.name} ({properties.total_memory / 2**30:.0f} GiB)")
+    transformer_engine = ""
+    if importlib.util.find_spec("transformer_engine") is None:
+        transformer_engine = "is not installed"
+    else:
+        try:
+            importlib.import_module("transformer_engine.pytorch")
+        except Exception as error:  # a broken library may raise any error
+            transformer_engine = f"cannot be imported ({' '.join(str(error).split())[:200]})"
     return GpuFacts(
         torch=torch.__version__,
         cuda=torch.version.cuda or "",
         driver=driver_version(),
         gpus=gpus,
-        transformer_engine=_why_no_transformer_engine(),
+        transformer_engine=transformer_engine,
     )
-
-
-def _why_no_transformer_engine() -> str:
-    if importlib.util.find_spec("transformer_engine") is None:
-        return "is not installed"
-    try:
-        importlib.import_module("transformer_engine.pytorch")
-    except Exception as error:  # a broken library may raise any error
-        return f"cannot be imported ({' '.join(str(error).split())[:200]})"
-    return ""
 
 
 if __name__ == "__main__":

@@ -46,19 +46,19 @@ class InfinibandFacts:
 
 def read_infiniband(root: Path = Path("/")) -> InfinibandFacts:
     """Returns the ports of this machine. root: the root of the file system, another one in tests."""
-    ports = [
-        Port(
-            device=port.parts[-3],
-            state=_text(port / "state").rpartition(" ")[2],  # of, for example, "4: ACTIVE"
-            gbit_s=_rate(port / "rate"),
-        )
-        for port in sorted(root.glob("sys/class/infiniband/*/ports/*"))
-    ]
-    return InfinibandFacts(
-        ports=ports,
-        missing_libraries=[name for name in LIBRARIES if not _loads(name)] if ports else [],
-        has_device_files=any(root.glob("dev/infiniband/uverbs*")),
-    )
+    ports = []
+    for port in sorted(root.glob("sys/class/infiniband/*/ports/*")):
+        state = _text(port / "state").rpartition(" ")[2]  # of, for example, "4: ACTIVE"
+        rate = re.match(r"[\d.]+", _text(port / "rate"))  # of, for example, "400 Gb/sec (4X NDR)"
+        ports.append(Port(device=port.parts[-3], state=state, gbit_s=float(rate[0]) if rate else 0.0))
+    missing = []
+    for library in LIBRARIES if ports else ():
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            missing.append(library)
+    has_device_files = any(root.glob("dev/infiniband/uverbs*"))
+    return InfinibandFacts(ports=ports, missing_libraries=missing, has_device_files=has_device_files)
 
 
 def judge_infiniband(facts: InfinibandFacts) -> Finding:
@@ -77,20 +77,6 @@ def judge_infiniband(facts: InfinibandFacts) -> Finding:
         advice = "pass the devices to the container (MELLANOX_VISIBLE_DEVICES=all for enroot)"
         return failure(name, f"{found}, but there is no /dev/infiniband/uverbs*", advice)
     return ok(name, f"{found}, the fastest with {facts.fastest_gbit_s:.0f} Gbit/s")
-
-
-def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
-
-
-def _rate(file: Path) -> float:
-    """Returns the Gbit/s from a file that contains, for example, "400 Gb/sec (4X NDR)"."""
-    found = re.match(r"[\d.]+", _text(file))
-    return float(found[0]) if found else 0.0
 
 
 def _text(file: Path) -> str:

@@ -45,57 +45,43 @@ def read_limits() -> UserLimits:
 
 def judge_limits(limits: UserLimits, *, num_ranks: int, num_gpus: int, has_infiniband: bool) -> list[Finding]:
     """Returns one finding per limit. num_ranks: ranks of the job. num_gpus: the job's GPUs on this node."""
-    return [
-        _open_files(limits, num_ranks),
-        _locked_memory(limits, has_infiniband),
-        _processes(limits),
-        _shared_memory(limits, num_gpus),
-    ]
+    # gloo opens about 2 sockets per rank (measured with up to 12 ranks): 4 files per rank, and 512 for libraries, data
+    # and logs.
+    needed = 512 + 4 * num_ranks
+    found = f"at most {_number(limits.open_files)} per process; {num_ranks} rank(s) need about {needed:,}"
+    open_files = ok("open files", found)
+    if limits.open_files < needed:
+        open_files = failure("open files", found, "raise the hard limit: ulimit -Hn, nofile in limits.conf")
+
+    size = "unlimited" if limits.locked_bytes == inf else f"{limits.locked_bytes / GIB:.0f} GiB"
+    locked_memory = ok("locked memory", size)
+    if not has_infiniband:
+        locked_memory = not_applicable("locked memory", "needed only for InfiniBand")
+    elif limits.locked_bytes < MIN_LOCKED_BYTES:
+        found = f"at most {limits.locked_bytes / GIB:.2f} GiB, although this node has InfiniBand"
+        advice = "allow Slurm's jobs unlimited locked memory (ulimit -l, memlock)"
+        locked_memory = failure("locked memory", found, advice)
+
+    # Each pool of the reward service has two to three processes per core, and threads count as processes too.
+    needed = 1024 + 16 * limits.num_cores
+    found = f"at most {_number(limits.processes)} per user; {limits.num_cores} core(s) may need {needed:,}"
+    processes = ok("processes", found)
+    if limits.processes < needed:
+        processes = warning("processes", found, "raise the hard limit: ulimit -Hu, nproc in limits.conf")
+
+    found = f"/dev/shm has {limits.shared_bytes / GIB:.1f} GiB"
+    shared_memory = ok("shared memory", found)
+    if num_gpus < 2:
+        shared_memory = not_applicable("shared memory", f"{found}; needed only with several GPUs on a node")
+    elif limits.shared_bytes < MIN_SHARED_BYTES:
+        advice = "give the container at least 1 GiB (docker run --shm-size=1g)"
+        shared_memory = failure("shared memory", found, advice)
+    return [open_files, locked_memory, processes, shared_memory]
 
 
 def _hard(what: int) -> float:
     hard = resource.getrlimit(what)[1]
     return inf if hard == resource.RLIM_INFINITY else hard
-
-
-def _open_files(limits: UserLimits, num_ranks: int) -> Finding:
-    """Requires 4 files per rank and 512 for libraries, data and logs. gloo opens about 2 sockets per rank
-    (measured with up to 12 ranks)."""
-    needed = 512 + 4 * num_ranks
-    found = f"at most {_number(limits.open_files)} per process; {num_ranks} rank(s) need about {needed:,}"
-    if limits.open_files < needed:
-        return failure("open files", found, "raise the hard limit: ulimit -Hn, nofile in limits.conf")
-    return ok("open files", found)
-
-
-def _locked_memory(limits: UserLimits, has_infiniband: bool) -> Finding:
-    if not has_infiniband:
-        return not_applicable("locked memory", "needed only for InfiniBand")
-    if limits.locked_bytes < MIN_LOCKED_BYTES:
-        found = f"at most {limits.locked_bytes / GIB:.2f} GiB, although this node has InfiniBand"
-        advice = "allow Slurm's jobs unlimited locked memory (ulimit -l, memlock)"
-        return failure("locked memory", found, advice)
-    size = "unlimited" if limits.locked_bytes == inf else f"{limits.locked_bytes / GIB:.0f} GiB"
-    return ok("locked memory", size)
-
-
-def _processes(limits: UserLimits) -> Finding:
-    """Requires 16 processes per core and 1,024 more. Each pool of the reward service has two to three processes per
-    core, and threads count as processes too."""
-    needed = 1024 + 16 * limits.num_cores
-    found = f"at most {_number(limits.processes)} per user; {limits.num_cores} core(s) may need {needed:,}"
-    if limits.processes < needed:
-        return warning("processes", found, "raise the hard limit: ulimit -Hu, nproc in limits.conf")
-    return ok("processes", found)
-
-
-def _shared_memory(limits: UserLimits, num_gpus: int) -> Finding:
-    found = f"/dev/shm has {limits.shared_bytes / GIB:.1f} GiB"
-    if num_gpus < 2:
-        return not_applicable("shared memory", f"{found}; needed only with several GPUs on a node")
-    if limits.shared_bytes < MIN_SHARED_BYTES:
-        return failure("shared memory", found, "give the container at least 1 GiB (docker run --shm-size=1g)")
-    return ok("shared memory", found)
 
 
 def _number(limit: float) -> str:

@@ -72,7 +72,13 @@ def judge_network(facts: NetworkFacts, *, names: Sequence[str], fastest_gbit_s: 
     if facts.missing:
         missing = ", ".join(names[index] for index in facts.missing)
         return [not_applicable("network", f"not measured: {missing} did not connect")]
-    return [_speed(facts, len(names), fastest_gbit_s), _clock(facts)]
+    found, advice = f"they differ by {facts.clock_s:.2f} s", "synchronise the clocks (chrony, NTP)"
+    clocks = ok("clocks", found)
+    if facts.clock_s > WRONG_CLOCK_S:
+        clocks = failure("clocks", f"{found}: this run would misjudge when its job ends", advice)
+    elif facts.clock_s > MAX_CLOCK_S:
+        clocks = warning("clocks", found, advice)
+    return [_speed(facts, len(names), fastest_gbit_s), clocks]
 
 
 def _speed(facts: NetworkFacts, num_nodes: int, fastest_gbit_s: float) -> Finding:
@@ -93,15 +99,6 @@ def _speed(facts: NetworkFacts, num_nodes: int, fastest_gbit_s: float) -> Findin
     if facts.gloo_bytes_s < MIN_GLOO_BYTES_S:
         return warning("network", found, "name a faster interface: GLOO_SOCKET_IFNAME in slurm/site.env")
     return ok("network", found)
-
-
-def _clock(facts: NetworkFacts) -> Finding:
-    found, advice = f"they differ by {facts.clock_s:.2f} s", "synchronise the clocks (chrony, NTP)"
-    if facts.clock_s > WRONG_CLOCK_S:
-        return failure("clocks", f"{found}: this run would misjudge when its job ends", advice)
-    if facts.clock_s > MAX_CLOCK_S:
-        return warning("clocks", found, advice)
-    return ok("clocks", found)
 
 
 def start_network_probe(index: int, num_nodes: int) -> subprocess.Popen[str]:

@@ -61,7 +61,6 @@ CUDA_ONLY = {
     "TRITON_F32_DEFAULT": "ieee",
 }
 
-
 OPEN_FILES = 65_536
 """The wanted limit of open files: enough for one rank among thousands."""
 
@@ -131,22 +130,21 @@ def prepare() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, value in (ALWAYS | (CUDA_ONLY if has_cuda() else CPU_ONLY)).items():
         os.environ.setdefault(name, value)
-    if "VLLM_CACHE_ROOT" not in os.environ and not _can_make(_vllm_cache()):
-        os.environ["VLLM_CACHE_ROOT"] = str(_temporary_cache())
-    _allow_open_files()
-
-
-def _vllm_cache() -> Path:
-    """Returns where vLLM keeps its caches by default (vllm/envs.py in 0.32.0)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vllm")
-
-
-def _temporary_cache() -> Path:
-    """Returns a temporary folder that belongs to this user, the same one each time unless another user has its name."""
-    folder = Path(tempfile.gettempdir(), f"vllm-{os.getuid()}")
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    return folder if folder.lstat().st_uid == os.getuid() else Path(tempfile.mkdtemp(prefix="vllm-"))
+    # Where vLLM keeps its caches by default (vllm/envs.py in 0.32.0).
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vllm")
+    if "VLLM_CACHE_ROOT" not in os.environ and not _can_make(cache):
+        # The same folder each time, unless another user has its name.
+        folder = Path(tempfile.gettempdir(), f"vllm-{os.getuid()}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        is_ours = folder.lstat().st_uid == os.getuid()
+        os.environ["VLLM_CACHE_ROOT"] = str(folder) if is_ours else tempfile.mkdtemp(prefix="vllm-")
+    # The limit of open files counts sockets too, and Slurm passes on that of the login shell, often 1,024.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # fs.nr_open may be less than `hard`
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _can_make(folder: Path) -> bool:
@@ -159,16 +157,6 @@ def _can_make(folder: Path) -> bool:
             return True
     except OSError:
         return False
-
-
-def _allow_open_files() -> None:
-    """Raises this process's limit of open files, which counts sockets too. Slurm passes on the limits of the login
-    shell, often 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # fs.nr_open may be less than `hard`
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def order_launches(*, tensor_parallel: int, ahead: bool) -> None:

@@ -38,7 +38,10 @@ def with_limits(config: RunConfig, tokenizer: Tokenizer) -> tuple[RunConfig, lis
     if not unknown:
         return config, []
     architecture = read_architecture(config.model.path)
-    longest = 0 if sampler.max_prompt_tokens else _longest_prompt(config, tokenizer)
+    longest = 0
+    if not sampler.max_prompt_tokens:
+        files = dict.fromkeys([*config.data.train, *config.data.validation])
+        longest = max(length for file in files for length in file_lengths(file, tokenizer=tokenizer).lengths)
     found = found_limits(sampler, context_tokens=architecture.max_positions, longest=longest)
     config = _limited(config, found)
     check_context(architecture, config)
@@ -70,8 +73,3 @@ def _limited(config: RunConfig, sampler: SamplerConfig) -> RunConfig:
     if not algorithm.aggregation_constant:
         algorithm = replace(algorithm, aggregation_constant=float(sampler.max_response_tokens))
     return replace(config, sampler=sampler, algorithm=algorithm)
-
-
-def _longest_prompt(config: RunConfig, tokenizer: Tokenizer) -> int:
-    files = dict.fromkeys([*config.data.train, *config.data.validation])
-    return max(length for file in files for length in file_lengths(file, tokenizer=tokenizer).lengths)

@@ -161,11 +161,13 @@ def check_megatron(config: RunConfig) -> None:
 
 def fields_of(target: Target) -> set[str]:
     """Returns every field of the target's dataclasses. Raises ConfigError if the package is not installed."""
-    folder = _folder(target.package)
-    if folder is None:
+    # This does not import the package, only an enclosing namespace package, which is empty.
+    spec = importlib.util.find_spec(target.package)
+    if spec is None or not spec.origin:
         raise ConfigError(
             f"{target.option} is given, but the package {target.package} is not installed here."
         )
+    folder = Path(spec.origin).parent
     return set().union(*(_fields(name, folder / file) for name, file in target.classes.items()))
 
 
@@ -199,14 +201,6 @@ def _check(target: Target, given: Mapping[str, Any], on_cpu: tuple[str, ...] = (
             where = "cannot be set on CPU" if name in on_cpu else "cannot be set"
             which = " (docs/gpu.md lists the fields that can be set)" if target.allowed else ""
             raise ConfigError(f"{key} {where}, because the trainer relies on its value: leave it out{which}.")
-
-
-@functools.cache
-def _folder(package: str) -> Path | None:
-    """Returns a package's folder without importing it, or None. (An enclosing namespace package is imported, which is
-    empty.)"""
-    spec = importlib.util.find_spec(package)
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -98,33 +97,24 @@ def stop_ids(folder: Path, tokenizer: Any) -> list[int]:
 
 def remarks(config: RunConfig, tokenizer: Any) -> list[str]:
     """Returns sentences on what a user may not expect of the model's chat template."""
-    folder = Path(config.model.path)
-    return [*_on_date(tokenizer), *_on_end(folder, tokenizer)]
-
-
-def _on_date(tokenizer: Any) -> Sequence[str]:
-    if "strftime_now" not in str(getattr(tokenizer, "chat_template", "")):
-        return []
-    return [
-        f"The chat template asks for today's date: it is always {TODAY:%d %b %Y}, so that prompts stay the same."
-    ]
-
-
-def _on_end(folder: Path, tokenizer: Any) -> Sequence[str]:
-    """Returns a warning if what the template writes after an answer holds no token at which sampling stops: a policy
-    that has learnt the template would not stop there. Says nothing about templates that show no answer."""
+    said = []
+    if "strftime_now" in str(getattr(tokenizer, "chat_template", "")):
+        said.append(
+            f"The chat template asks for today's date: it is always {TODAY:%d %b %Y}, so that prompts stay the same."
+        )
+    turns = [_QUESTION, _ANSWER]
     try:
-        turns: list[Mapping[str, str]] = [_QUESTION, _ANSWER]
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False)
-    except (TemplateError, TypeError, ValueError):
-        return []
+    except (TemplateError, TypeError, ValueError):  # such as a template that shows no answer
+        return said
     _, answer, end = text.rpartition(_ANSWER["content"])
-    stops = stop_ids(folder, tokenizer)
-    if not answer or set(stops) & set(tokenizer.encode(end, add_special_tokens=False)):
-        return []
-    written = f"with {end.strip()!r}" if end.strip() else "with no token"
-    return [
-        f"Warning: the chat template ends an answer {written}, which is none of the tokens at which sampling stops "
-        f"({', '.join(map(repr, tokenizer.convert_ids_to_tokens(stops)))}): responses may never end, so add the id of "
-        "the token that ends a turn to eos_token_id in generation_config.json."
-    ]
+    stops = stop_ids(Path(config.model.path), tokenizer)
+    # A policy that has learnt the template would not stop after an answer without such a token.
+    if answer and not set(stops) & set(tokenizer.encode(end, add_special_tokens=False)):
+        written = f"with {end.strip()!r}" if end.strip() else "with no token"
+        said.append(
+            f"Warning: the chat template ends an answer {written}, which is none of the tokens at which sampling stops "
+            f"({', '.join(map(repr, tokenizer.convert_ids_to_tokens(stops)))}): responses may never end, so add the id "
+            "of the token that ends a turn to eos_token_id in generation_config.json."
+        )
+    return said

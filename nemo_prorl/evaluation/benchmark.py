@@ -113,9 +113,13 @@ class Benchmark:
             rows[row.uid] = row
             remarks.update(filter(None, [problem.remark]))
         if not rows:
-            why = ", ".join(_with_place(reason, lost) for reason in sorted(dropped)) or "it is empty"
+            why = [
+                f"{reason}, such as {lost[reason]}" if reason in lost else reason
+                for reason in sorted(dropped)
+            ]
             raise ConfigError(
-                f"{self.name}: no problem could be made of its file ({why}); get it from {self.where}."
+                f"{self.name}: no problem could be made of its file ({', '.join(why) or 'it is empty'}); get it from "
+                f"{self.where}."
             )
         return Problems(
             rows=tuple(rows.values()),
@@ -153,10 +157,6 @@ class Benchmark:
             messages=({"role": "user", "content": question},),
             task={**problem.task, **self.task},
         )
-
-
-def _with_place(reason: str, lost: Mapping[str, str]) -> str:
-    return f"{reason}, such as {lost[reason]}" if reason in lost else reason
 
 
 def missing_column(record: Record, wanted: str) -> ConfigError:

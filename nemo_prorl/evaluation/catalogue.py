@@ -11,7 +11,7 @@ from collections.abc import Callable
 from nemo_prorl.config import ConfigError, did_you_mean
 from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
-from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
+from nemo_prorl.evaluation.schemas import answers, instructions, programs, puzzles
 from reward.sandbox.limits import MAX_CPU_S
 
 BASE = "DeepSeek-R1-Distill-Qwen-1.5B"
@@ -141,7 +141,7 @@ CODE = (
         domain="code",
         metric=Metric.pass_at_1,
         files=("[Hh]uman[Ee]val[Pp]lus*", "human_eval_plus*", "humanevalplus*/**/*.parquet"),
-        convert=human_eval.convert,
+        convert=programs.human_eval,
         where="evalplus/humanevalplus on the hub",
         licence="Apache-2.0 (EvalPlus), MIT (HumanEval)",
         task=EVALPLUS_LIMITS,
@@ -227,7 +227,7 @@ FURTHER = (
         domain="code",
         metric=Metric.pass_at_1,
         files=("HumanEval.jsonl*", "humaneval.jsonl*", "openai_humaneval/**/*.parquet"),
-        convert=human_eval.convert,
+        convert=programs.human_eval,
         where="https://github.com/openai/human-eval, data/HumanEval.jsonl.gz",
         licence="MIT",
         task=HUMANEVAL_LIMITS,

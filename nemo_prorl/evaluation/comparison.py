@@ -21,12 +21,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from nemo_prorl.algorithm.pass_at_k import boundary_k, mean_pass_at_k, measured_ks, pass_at_k, pass_at_k_bound
 from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.results import (
+    PROMPTS_OF,
     BenchmarkResult,
     Estimate,
     PromptResult,
@@ -109,6 +111,50 @@ def compare(
     for text in reasons:
         say(text)
     return found
+
+
+def unlike(
+    names: Sequence[str],
+    headers: Sequence[Mapping[str, Any]],
+    checkpoints: Sequence[Mapping[str, BenchmarkResult]],
+) -> list[str]:
+    """Returns sentences on what the evaluations do not have in common besides the policy, from `measured` in their
+    headers: sampling, graders, prompts. Empty if they measure the same."""
+    told = {
+        name: header["measured"]
+        for name, header in zip(names, headers, strict=True)
+        if header.get("measured")
+    }
+    unknown, said = [name for name in names if name not in told], []
+    differing = {
+        key: [f"{measured[key]} ({name})" for name, measured in told.items()]
+        for key in next(iter(told.values()), {})
+        if all(key in measured for measured in told.values())
+        and len({measured[key] for measured in told.values()}) > 1
+    }
+    asked = {key.removeprefix(PROMPTS_OF): key for key in differing if key.startswith(PROMPTS_OF)}
+    settings = [
+        f"{key} {', '.join(values)}" for key, values in differing.items() if key not in asked.values()
+    ]
+    if settings:
+        said.append(
+            "The evaluations do not measure the same, so not every difference is the policies': "
+            f"{'; '.join(settings)}."
+        )
+    uids = {name: [set(of[name].prompts) for of in checkpoints if name in of] for name in asked}
+    if same := [name for name, found in uids.items() if all(one == found[0] for one in found)]:
+        said.append(
+            f"The problems of {', '.join(same)} are the same, but their text, right answers or tests differ."
+        )
+    if others := [name for name in asked if name not in same]:
+        said.append(
+            f"Not all have the same problems of {', '.join(others)}: only those that all have are compared."
+        )
+    if unknown:
+        said.append(
+            f"What {', '.join(unknown)} measured is not recorded, so it is unknown whether it compares."
+        )
+    return said
 
 
 class _NotComparable(Exception):

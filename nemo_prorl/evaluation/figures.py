@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
@@ -24,31 +25,62 @@ FEW = 12
 MAX_LABELS = 25
 """With more points than this, only the outermost are labelled."""
 NUM_OUTERMOST = 3
+CHARACTERS_PER_INCH = 14
+"""Width of the notes below a figure."""
 COLOURS = ("#7a7a7a", "#e0a030", "#3a7ca5", "#b0413e", "#5b8c5a", "#6c4f9c")
 VERDICT_COLOURS = {"diminish": "#b0413e", "plateau": "#e0a030", "sustained": "#5b8c5a", "gain": "#3a7ca5"}
 
 
-def draw(comparisons: Sequence[Comparison], names: Sequence[str], folder: Path) -> list[Path]:
-    """Writes pass_at_k.png, pass_at_1_shift.png and gain.png into the folder, which must exist."""
+def draw(
+    comparisons: Sequence[Comparison], names: Sequence[str], folder: Path, remarks: Sequence[str] = ()
+) -> list[Path]:
+    """Writes pass_at_k.png, pass_at_1_shift.png and gain.png into the folder, which must exist. remarks: notes below
+    each."""
     curves, shift, gain = (folder / f"{name}.png" for name in ("pass_at_k", "pass_at_1_shift", "gain"))
-    _grid(comparisons, curves, "pass@k; dotted: the bound of ProRL eq. 5", lambda a, c: _curves(a, c, names))
-    _grid(comparisons, shift, "prompts by their pass@1", lambda a, c: _histogram(a, c, names))
-    starts = {one.name: one.pass_at_k[one.k][0] for one in comparisons}
-    with _chart(gain, "the weaker the start, the stronger the gain?", comparisons) as (axis,):
-        _against_gain(axis, comparisons, starts)
+    _grid(
+        comparisons,
+        curves,
+        "pass@k; dotted: the bound of ProRL eq. 5",
+        lambda a, c: _curves(a, c, names),
+        remarks,
+    )
+    _grid(comparisons, shift, "prompts by their pass@1", lambda a, c: _histogram(a, c, names), remarks)
+    # Gains with their intervals over the start's pass@k, coloured by class.
+    ordered = sorted(comparisons, key=lambda one: one.gain.value)
+    is_crowded = len(ordered) > MAX_LABELS
+    labelled = {one.name for one in (*ordered[:NUM_OUTERMOST], *ordered[-NUM_OUTERMOST:])}
+    whiskers = {"elinewidth": 0.4, "capsize": 0} if is_crowded else {"elinewidth": 0.8, "capsize": 2}
+    with _chart(gain, "the weaker the start, the stronger the gain?", comparisons, remarks) as axis:
+        for one in ordered:
+            x, y, colour = one.pass_at_k[one.k][0], one.gain.value, VERDICT_COLOURS[one.verdict]
+            spread = [[y - one.gain.low], [one.gain.high - y]]
+            axis.errorbar(x, y, yerr=spread, fmt="o", color=colour, markersize=5, **whiskers)
+            if not is_crowded or one.name in labelled:
+                axis.annotate(_label(one), (x, y), (5, 4), textcoords="offset points", fontsize=8)
+        for verdict in dict.fromkeys(one.verdict for one in ordered):
+            axis.plot([], [], "o", color=VERDICT_COLOURS[verdict], label=verdict)
+        axis.axhline(0, color="#7a7a7a", linewidth=0.8)
+        axis.set_ylabel(f"gain in pass@k of the last checkpoint, {_ks(comparisons)}", fontsize=9)
+        if ordered:
+            axis.legend(frameon=False, fontsize=8)
         axis.set_xlim(-0.03, 1.1)
         axis.set_xlabel(f"pass@k of the start, {_ks(comparisons)}", fontsize=9)
     return [curves, shift, gain]
 
 
 def draw_sizes(
-    series: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str], path: Path
+    series: str,
+    unit: str,
+    sizes: Sequence[tuple[int, Comparison]],
+    names: Sequence[str],
+    path: Path,
+    remarks: Sequence[str] = (),
 ) -> None:
     """Draws pass@1 (solid) and pass@k (dashed) by problem size, one colour per checkpoint, for a k that all sizes
-    have."""
+    have. remarks: notes below."""
     xs, of_sizes = zip(*sizes, strict=True)
     k = common_k(of_sizes)
-    with _chart(path, f"{series}: pass@1 and pass@{k} by size", []) as (axis,):
+    with _chart(path, f"{series}: pass@1 and pass@{k} by size", [], remarks) as axis:
         for place, name in enumerate(names):
             look = {"color": COLOURS[place % len(COLOURS)], "markersize": 4}
             for of, style in ((1, "-o"), (k, "--s")):
@@ -63,21 +95,25 @@ def draw_sizes(
 
 @contextmanager
 def _chart(
-    path: Path, title: str, comparisons: Sequence[Comparison], num_axes: int = 1
-) -> Iterator[tuple[Any, ...]]:
-    """Yields axes side by side to draw on, and writes the file."""
-    size = (7 if num_axes == 1 else 6 * num_axes, 4.6)
-    with _figure(path, comparisons, 1, num_axes, size) as (figure, axes):
+    path: Path, title: str, comparisons: Sequence[Comparison], remarks: Sequence[str]
+) -> Iterator[Any]:
+    """Yields axes to draw on, and writes the file."""
+    with _figure(path, comparisons, 1, 1, (7, 4.6), remarks) as (figure, axes):
         figure.suptitle(title, fontsize=11)
-        yield tuple(axes[0])
+        yield axes[0, 0]
 
 
 def _grid(
-    comparisons: Sequence[Comparison], path: Path, title: str, draw_one: Callable[[Any, Comparison], None]
+    comparisons: Sequence[Comparison],
+    path: Path,
+    title: str,
+    draw_one: Callable[[Any, Comparison], None],
+    remarks: Sequence[str],
 ) -> None:
     columns = min(COLUMNS if len(comparisons) <= FEW else MANY_COLUMNS, len(comparisons))
     rows = -(-len(comparisons) // columns)
-    with _figure(path, comparisons, rows, columns, (4.4 * columns, 3.2 * rows + 0.7)) as (figure, axes):
+    size = (4.4 * columns, 3.2 * rows + 0.7)
+    with _figure(path, comparisons, rows, columns, size, remarks) as (figure, axes):
         for axis in axes.flat[len(comparisons) :]:
             axis.remove()
         for axis, comparison in zip(axes.flat, comparisons, strict=False):
@@ -90,11 +126,17 @@ def _grid(
 
 @contextmanager
 def _figure(
-    path: Path, comparisons: Sequence[Comparison], rows: int, columns: int, size: tuple[float, float]
+    path: Path,
+    comparisons: Sequence[Comparison],
+    rows: int,
+    columns: int,
+    size: tuple[float, float],
+    remarks: Sequence[str],
 ) -> Iterator[tuple[Any, Any]]:
-    """Yields (figure, axes); afterwards writes the file, with a note below about each comparison that does not cover
-    all problems of its benchmark. size: width and height without notes, in inches."""
-    notes = [f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall]
+    """Yields (figure, axes); afterwards writes the file, with the remarks below and a note about each comparison that
+    does not cover all problems of its benchmark. size: width and height without notes, in inches."""
+    notes = [line for text in remarks for line in wrap(text, int(CHARACTERS_PER_INCH * size[0]))]
+    notes += [f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall]
     size = (size[0], size[1] + 0.2 * len(notes))
     figure, axes = plt.subplots(rows, columns, figsize=size, constrained_layout=True, squeeze=False)
     yield figure, axes
@@ -137,26 +179,6 @@ def _histogram(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
     axis.set_xlabel("pass@1 of a prompt", fontsize=9)
     axis.set_ylabel("share of prompts", fontsize=9)
     axis.set_title(f"{_label(comparison)} ({comparison.num_prompts} prompts)", fontsize=10)
-
-
-def _against_gain(axis: Any, comparisons: Sequence[Comparison], xs: Mapping[str, float]) -> None:
-    """Draws gains with their intervals over xs, coloured by class."""
-    ordered = sorted(comparisons, key=lambda one: one.gain.value)
-    is_crowded = len(ordered) > MAX_LABELS
-    labelled = {one.name for one in (*ordered[:NUM_OUTERMOST], *ordered[-NUM_OUTERMOST:])}
-    whiskers = {"elinewidth": 0.4, "capsize": 0} if is_crowded else {"elinewidth": 0.8, "capsize": 2}
-    for one in ordered:
-        x, colour = xs[one.name], VERDICT_COLOURS[one.verdict]
-        spread = [[one.gain.value - one.gain.low], [one.gain.high - one.gain.value]]
-        axis.errorbar(x, one.gain.value, yerr=spread, fmt="o", color=colour, markersize=5, **whiskers)
-        if not is_crowded or one.name in labelled:
-            axis.annotate(_label(one), (x, one.gain.value), (5, 4), textcoords="offset points", fontsize=8)
-    for verdict in dict.fromkeys(one.verdict for one in ordered):
-        axis.plot([], [], "o", color=VERDICT_COLOURS[verdict], label=verdict)
-    axis.axhline(0, color="#7a7a7a", linewidth=0.8)
-    axis.set_ylabel(f"gain in pass@k of the last checkpoint, {_ks(comparisons)}", fontsize=9)
-    if ordered:
-        axis.legend(frameon=False, fontsize=8)
 
 
 def _ks(comparisons: Sequence[Comparison]) -> str:

@@ -111,7 +111,11 @@ class Writer:
     def __init__(self, folder: Path, benchmark: str, key: str, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{benchmark}.rank{rank}.jsonl"
-        _drop_torn_line(path)
+        # Removes the text after the last line break, which was being written when the process was killed.
+        if path.is_file() and path.stat().st_size:  # an empty file cannot be mapped
+            with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                end = content.rfind(b"\n") + 1
+            os.truncate(path, end)
         self._file: TextIO = path.open("a", encoding="utf-8")
         self._key = key
 
@@ -138,11 +142,3 @@ def _lines(folder: Path, benchmark: str) -> Iterator[dict[str, Any]]:
             for line in file:
                 if line.endswith("\n"):  # otherwise a kill truncated it, and its sample or score is repeated
                     yield json.loads(line)
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Removes the text after the last line break, which was being written when the process was killed."""
-    if path.is_file() and path.stat().st_size:  # an empty file cannot be mapped
-        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            end = content.rfind(b"\n") + 1
-        os.truncate(path, end)

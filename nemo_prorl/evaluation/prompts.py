@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, EvaluationConfig
 from nemo_prorl.data import records
+from nemo_prorl.data.building.source import Record
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import Row, evenly_spaced
 from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark
@@ -56,10 +57,49 @@ def load(
     loaded, missing = [], []
     for benchmark in benchmarks:
         paths = find(benchmark, data_dir)
-        if paths or benchmark.generate is not None:
-            loaded.append(_loaded(benchmark, paths, data_dir, max_prompts, dates, puzzles))
+        found: Iterable[Record]
+        if paths:
+            found = chain.from_iterable(map(records.read, paths))
+        elif benchmark.generate is not None:
+            found = benchmark.generate()
         else:
             missing.append(benchmark)
+            continue
+        problems = benchmark.problems(found, dates if benchmark.date_column else "")
+        rows = problems.rows
+        if puzzles and benchmark.has_puzzles:
+            there = {row.task["task"] for row in rows}
+            if absent := [task for task in puzzles if task not in there]:
+                raise ConfigError(
+                    f"evaluation.puzzles={absent[0]} is in no file of {benchmark.name}: write names such as "
+                    f"{', '.join(sorted(there)[:3])}."
+                )
+            rows = tuple(row for row in rows if row.task["task"] in puzzles)
+        num_found, num_expected = len(problems.rows), benchmark.num_problems
+        if abs(num_found - num_expected) <= benchmark.num_may_differ:
+            num_expected = num_found
+        other_window = bool(benchmark.date_column) and dates != DATES
+        notes = [
+            f"{problems.dropped[reason]:,} make no problem ({reason}, such as {origin})"
+            for reason, origin in problems.lost.items()
+        ]
+        notes += [f"{count:,} of them {remark}" for remark, count in problems.remarks.items()]
+        loaded.append(
+            Loaded(
+                benchmark=benchmark,
+                rows=tuple(rows[place] for place in evenly_spaced(len(rows), max_prompts or len(rows))),
+                num_found=num_found,
+                files=tuple(
+                    str(path.relative_to(data_dir if path.is_relative_to(data_dir) else data_dir.parent))
+                    for path in paths
+                ),
+                num_duplicates=problems.num_duplicates,
+                num_expected=0 if other_window else num_expected,
+                notes=tuple(notes),
+                num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
+                other_dates=(dates or "any date") if other_window else "",
+            )
+        )
     return loaded, missing
 
 
@@ -105,54 +145,3 @@ def rendered(loaded: Loaded, tokenizer: Tokenizer, max_prompt_tokens: int) -> tu
     prompts = [render(row, tokenizer) for row in loaded.rows]
     fitting = [prompt for prompt in prompts if len(prompt.token_ids) <= max_prompt_tokens]
     return fitting, len(prompts) - len(fitting)
-
-
-def _loaded(
-    benchmark: Benchmark,
-    paths: Sequence[Path],
-    data_dir: Path,
-    max_prompts: int,
-    dates: str,
-    puzzles: Sequence[str],
-) -> Loaded:
-    generate = benchmark.generate if not paths else None
-    found = generate() if generate else chain.from_iterable(map(records.read, paths))
-    problems = benchmark.problems(found, dates if benchmark.date_column else "")
-    rows = problems.rows
-    if puzzles and benchmark.has_puzzles:
-        rows = _of_tasks(rows, puzzles, benchmark)
-    num_found, num_expected = len(problems.rows), benchmark.num_problems
-    if abs(num_found - num_expected) <= benchmark.num_may_differ:
-        num_expected = num_found
-    other_window = bool(benchmark.date_column) and dates != DATES
-    return Loaded(
-        benchmark=benchmark,
-        rows=tuple(rows[place] for place in evenly_spaced(len(rows), max_prompts or len(rows))),
-        num_found=num_found,
-        files=tuple(
-            str(path.relative_to(data_dir if path.is_relative_to(data_dir) else data_dir.parent))
-            for path in paths
-        ),
-        num_duplicates=problems.num_duplicates,
-        num_expected=0 if other_window else num_expected,
-        notes=(
-            *(
-                f"{problems.dropped[reason]:,} make no problem ({reason}, such as {origin})"
-                for reason, origin in problems.lost.items()
-            ),
-            *(f"{count:,} of them {remark}" for remark, count in problems.remarks.items()),
-        ),
-        num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
-        other_dates=(dates or "any date") if other_window else "",
-    )
-
-
-def _of_tasks(rows: Sequence[Row], tasks: Sequence[str], benchmark: Benchmark) -> tuple[Row, ...]:
-    """Returns the rows of these puzzles. Raises ConfigError for a puzzle without a row."""
-    there = {row.task["task"] for row in rows}
-    if absent := [task for task in tasks if task not in there]:
-        raise ConfigError(
-            f"evaluation.puzzles={absent[0]} is in no file of {benchmark.name}: write names such as "
-            f"{', '.join(sorted(there)[:3])}."
-        )
-    return tuple(row for row in rows if row.task["task"] in tasks)

@@ -27,6 +27,8 @@ from nemo_prorl.run_folder.validation_metrics import CORRECT
 from nemo_prorl.types import Finish
 
 RESULTS = "results.json"
+PROMPTS_OF = "prompts of "
+"""In the header's `measured`, the prefix of a benchmark's name: its prompts with their tasks, as a hash."""
 NUM_BINS = 10
 """Bins of the distributions of pass@1."""
 

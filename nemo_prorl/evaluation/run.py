@@ -20,26 +20,29 @@ from nemo_prorl.evaluation import journal, results
 from nemo_prorl.evaluation.benchmark import Benchmark
 from nemo_prorl.evaluation.measure import Machinery, measure
 from nemo_prorl.evaluation.prompts import Loaded, rendered
-from nemo_prorl.evaluation.results import BenchmarkResult
 from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
 from nemo_prorl.run import build_sampler, graders
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.origin import provenance
 from nemo_prorl.run_folder.samples import Sample, gather_samples
-from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
+from nemo_prorl.training.evaluation import evaluate, measurement, summarise, validation_settings
 from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.types import Prompt
 
 
 def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequence[Benchmark]) -> list[str]:
-    """Measures what the journal in the output folder still lacks, and writes results.json and results.md there. Returns
+    """Measures what the journal in the output folder still lacks, writes results.json and results.md there, and returns
     the tables as lines. Must be called on every rank."""
     model = Path(config.model.path)
     out = Path(config.evaluation.out or Path("evaluations") / model.resolve().name)
     settings = validation_settings(config)
     domains = {row.domain for one in loaded for row in one.rows}
     with _machinery(config, out, domains) as (machinery, tokenizer):
-        ranks, done = machinery.ranks, dict[str, BenchmarkResult]()
-        key = ranks.on_main(lambda: journal.key_of(model, _key_settings(config)))
+        ranks, done = machinery.ranks, dict[str, results.BenchmarkResult]()
+        # What determines a sample besides the model and its prompt; not the number of samples.
+        of_a_sample = {name: value for name, value in asdict(settings).items() if name != "num_rollouts"}
+        of_a_sample["precision"] = config.model.precision.value
+        key = ranks.on_main(lambda: journal.key_of(model, of_a_sample))
         header: dict[str, Any] = {
             "model": str(model),
             "key": key,
@@ -48,6 +51,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
             "grader_version": machinery.grader_version,
             "graded_by": graded_by(config.reward),
             "missing": {benchmark.name: benchmark.where for benchmark in missing},
+            "measured": {},
         }
         for one in loaded:
             prompts, num_too_long = rendered(one, tokenizer, config.sampler.max_prompt_tokens)
@@ -66,6 +70,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
                 )
             if not prompts:
                 continue
+            header["measured"] |= measured(config, name, prompts, machinery.grader_version)
             done[name] = results.summarise(
                 one,
                 known,
@@ -83,6 +88,16 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
         )
     lines = [line for table in tables(done, model.name) for line in (*as_text(table), "")]
     return [*lines, *filter(None, [header["graded_by"]]), f"in {out}"]
+
+
+def measured(
+    config: RunConfig, benchmark: str, prompts: Sequence[Prompt], grader_version: str
+) -> dict[str, str]:
+    """Returns the `measurement` of one benchmark, without the number of samples: pass@k is unbiased for any."""
+    named = measurement(config, prompts, grader_version)
+    del named["validation.num_rollouts"]
+    named[f"{results.PROMPTS_OF}{benchmark}"] = named.pop("held-out prompts")
+    return named
 
 
 def graded_by(reward: RewardConfig) -> str:
@@ -161,14 +176,9 @@ def _machinery(
         )
 
 
-def _key_settings(config: RunConfig) -> dict[str, Any]:
-    """Returns the settings that determine a sample, besides the model and its prompt; not the number of samples."""
-    settings = asdict(validation_settings(config))
-    settings.pop("num_rollouts")
-    return {**settings, "precision": config.model.precision.value}
-
-
-def _write(out: Path, header: Mapping[str, Any], done: Mapping[str, BenchmarkResult], model: str) -> None:
+def _write(
+    out: Path, header: Mapping[str, Any], done: Mapping[str, results.BenchmarkResult], model: str
+) -> None:
     """Writes results.json, whose summary a run's report shows, and results.md."""
     summary = details(done)
     shown = {

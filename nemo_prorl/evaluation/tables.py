@@ -8,17 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from nemo_prorl.evaluation import catalogue
 from nemo_prorl.evaluation.benchmark import Benchmark
-from nemo_prorl.evaluation.catalogue import (
-    BASE,
-    BENCHMARKS,
-    CATEGORIES,
-    LARGER,
-    MODELS,
-    PRORL,
-    TABLES,
-    WITH_AVERAGE,
-)
 from nemo_prorl.evaluation.results import BenchmarkResult, Estimate
 
 ABSENT = "–"
@@ -38,15 +29,30 @@ class Table:
 
 
 def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
-    """Returns the paper's tables for which we have a number, then a table with details."""
+    """Returns the paper's tables for which we have a number, one of the parts of each benchmark that has some, such as
+    puzzles, and one with details."""
     made = [
         _paper_table(title, benchmarks, results, model)
-        for title, benchmarks in TABLES
+        for title, benchmarks in catalogue.TABLES
         if any(benchmark.name in results for benchmark in benchmarks)
     ]
     if "reasoning_gym" in results:
         made.append(_categories(results["reasoning_gym"], model))
-    made += [_parts(result) for result in results.values() if result.prompts_by_part()]
+    for result in results.values():
+        k, parts = result.boundary_k, result.parts()
+        rows = tuple(
+            (
+                name,
+                f"{part.num_prompts:,}",
+                *_with_interval(part.score),
+                _percent(part.pass_at_k[1]),
+                _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
+            )
+            for name, part in parts.items()
+        )
+        columns = ("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}")
+        if parts:
+            made.append(Table(title=f"{result.name} by part (percent)", columns=columns, rows=rows))
     return [*made, details(results)]
 
 
@@ -65,8 +71,8 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
                 f"{_percent(result.pass_at_k[k].value)} (k={k})",
                 f"{result.response_tokens['mean']:,.0f}",
                 f"{result.no_eos_share:.1%}",
-                _published(result.name, BASE),
-                _published(result.name, PRORL),
+                _published(result.name, catalogue.BASE),
+                _published(result.name, catalogue.PRORL),
             )
         )
     left_out = [
@@ -117,8 +123,8 @@ def as_markdown(table: Table) -> Iterator[str]:
 def _paper_table(
     title: str, benchmarks: Sequence[Benchmark], results: Mapping[str, BenchmarkResult], model: str
 ) -> Table:
-    with_average, rows = title in WITH_AVERAGE, []
-    for name in MODELS:
+    with_average, rows = title in catalogue.WITH_AVERAGE, []
+    for name in catalogue.MODELS:
         numbers = [benchmark.published.get(name) for benchmark in benchmarks]
         if any(number is not None for number in numbers):
             rows.append(_row(name, numbers, with_average))
@@ -139,10 +145,10 @@ def _paper_table(
 def _categories(result: BenchmarkResult, model: str) -> Table:
     """Returns the mean over each category's tasks. If puzzles are missing every category is marked, because the result
     does not say which of them lack some."""
-    benchmark = BENCHMARKS["reasoning_gym"]
+    benchmark = catalogue.BENCHMARKS["reasoning_gym"]
     rows = [
-        _row(name, [*(of[place] for of in CATEGORIES.values()), benchmark.published[name]], False)
-        for place, name in enumerate((BASE, LARGER, PRORL))
+        _row(name, [*(of[place] for of in catalogue.CATEGORIES.values()), benchmark.published[name]], False)
+        for place, name in enumerate((catalogue.BASE, catalogue.LARGER, catalogue.PRORL))
     ]
     by_task = defaultdict[str, list[float]](list)
     for prompt in result.prompts.values():
@@ -150,31 +156,14 @@ def _categories(result: BenchmarkResult, model: str) -> Table:
     by_category = defaultdict[str, list[float]](list)
     for task, scores in by_task.items():
         by_category[task.partition("/")[2].partition("/")[0]].append(fmean(scores))
-    ours = [100 * fmean(by_category[name]) if name in by_category else None for name in CATEGORIES]
+    ours = [100 * fmean(by_category[name]) if name in by_category else None for name in catalogue.CATEGORIES]
     last = _row(model, [*ours, 100 * result.score.value], False)
     return Table(
         title="Reasoning Gym by category (percent; all rows but the last: the paper's)",
-        columns=("Model", *CATEGORIES, "Avg"),
+        columns=("Model", *catalogue.CATEGORIES, "Avg"),
         rows=(*rows, (model, *(cell if cell == ABSENT else cell + _mark(result) for cell in last[1:]))),
         notes=(*_shortfalls([result]), benchmark.remark),
     )
-
-
-def _parts(result: BenchmarkResult) -> Table:
-    """Returns score and pass@k of each part, such as a puzzle."""
-    k = result.boundary_k
-    rows = tuple(
-        (
-            name,
-            f"{part.num_prompts:,}",
-            *_with_interval(part.score),
-            _percent(part.pass_at_k[1]),
-            _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
-        )
-        for name, part in result.parts().items()
-    )
-    columns = ("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}")
-    return Table(title=f"{result.name} by part (percent)", columns=columns, rows=rows)
 
 
 def _mark(result: BenchmarkResult) -> str:
@@ -193,7 +182,8 @@ def _row(name: str, numbers: Sequence[float | None], with_average: bool) -> tupl
 
 
 def _published(name: str, model: str) -> str:
-    return _number(BENCHMARKS[name].published.get(model)) if name in BENCHMARKS else ABSENT
+    benchmark = catalogue.BENCHMARKS.get(name)
+    return _number(benchmark.published.get(model)) if benchmark else ABSENT
 
 
 def _number(value: float | None) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nemo_prorl.report.curves import Curve
-from nemo_prorl.report.drawings import MAX_MARKERS, Drawing, Line
+from nemo_prorl.report.drawings import MAX_MARKERS, Curve, Drawing, Line
 from nemo_prorl.report.panels import Kind
 
 PLOT_PX = 240
@@ -17,6 +16,24 @@ PLOT_WIDTH_PX, LETTER_PX = 300, 7
 def plotly_figure(drawing: Drawing) -> dict[str, Any]:
     """Returns data and layout, as Plotly.newPlot and plotly.graph_objects.Figure take them."""
     traces = [trace for number, line in enumerate(drawing.lines) for trace in _traces(drawing, line, number)]
+    highest = max(float(line.points.values.max()) for line in drawing.lines)
+    y_axis = AXIS | {"separatethousands": True, "exponentformat": "SI" if highest >= 1e4 else "e"}
+    scale = drawing.scale
+    if scale.is_log:
+        y_axis |= {"type": "log", "dtick": 1 if scale.spans_decades else None}
+    elif scale.high is not None:
+        y_axis["range"] = [scale.low, scale.high]
+    elif scale.low == 0:
+        y_axis["rangemode"] = "tozero"
+    # The stages' names stand above the plot, where there is room for them on a phone.
+    look = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
+    stages = drawing.stages if len(drawing.stages) > 1 else ()
+    whole = stages[-1][1] - stages[0][0] if stages else 0
+    stage_names = [
+        look | {"text": name, "x": (start + end) / 2, "font": {"size": 10}}
+        for start, end, name in stages
+        if LETTER_PX * len(name) < PLOT_WIDTH_PX * (end - start) / whole
+    ]
     layout = {
         "height": PLOT_PX,
         "margin": {"l": 8, "r": 12, "t": 16, "b": 28, "pad": 0},
@@ -24,9 +41,9 @@ def plotly_figure(drawing: Drawing) -> dict[str, Any]:
         "hoverlabel": {"namelength": -1},
         "showlegend": False,
         "xaxis": AXIS | {"tickformat": ",d", "hoverformat": ",d"},
-        "yaxis": _y_axis(drawing),
+        "yaxis": y_axis,
         "shapes": _shapes(drawing),
-        "annotations": _stage_names(drawing),
+        "annotations": stage_names,
     }
     return {"data": traces, "layout": layout}
 
@@ -54,21 +71,7 @@ def _traces(drawing: Drawing, line: Line, number: int) -> list[dict[str, Any]]:
 
 
 def _points(curve: Curve) -> dict[str, list[float]]:
-    return {
-        "x": [int(step) for step in curve.steps],
-        "y": [float(f"{value:.5g}") for value in curve.values],
-    }
-
-
-def _y_axis(drawing: Drawing) -> dict[str, Any]:
-    highest = max(float(line.points.values.max()) for line in drawing.lines)
-    axis = AXIS | {"separatethousands": True, "exponentformat": "SI" if highest >= 1e4 else "e"}
-    scale = drawing.scale
-    if scale.is_log:
-        return axis | {"type": "log", "dtick": 1 if scale.spans_decades else None}
-    if scale.high is not None:
-        return axis | {"range": [scale.low, scale.high]}
-    return axis | ({"rangemode": "tozero"} if scale.low == 0 else {})
+    return {"x": [int(step) for step in curve.steps], "y": [float(f"{value:.5g}") for value in curve.values]}
 
 
 def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
@@ -90,16 +93,3 @@ def _shapes(drawing: Drawing) -> list[dict[str, Any]]:
 
 def _vertical(step: int, **look: Any) -> dict[str, Any]:
     return {"type": "line", "xref": "x", "yref": "paper", "x0": step, "x1": step, "y0": 0, "y1": 1, **look}
-
-
-def _stage_names(drawing: Drawing) -> list[dict[str, Any]]:
-    """Writes the stages' names above the plot, if there is room for them on a phone."""
-    if len(drawing.stages) < 2:
-        return []
-    whole = drawing.stages[-1][1] - drawing.stages[0][0]
-    look = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
-    return [
-        look | {"text": name, "x": (start + end) / 2, "font": {"size": 10}}
-        for start, end, name in drawing.stages
-        if LETTER_PX * len(name) < PLOT_WIDTH_PX * (end - start) / whole
-    ]

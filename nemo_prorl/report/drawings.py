@@ -1,23 +1,41 @@
-"""Builds drawings from panels and runs: lines with points and colours, and marks, for the page and the pictures."""
+"""Builds drawings from panels and runs, for the page and the pictures: lines with points and colours, and marks. The
+functions of curves at the end thin a metric for drawing and smooth it for reading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nemo_prorl.report import curves
-from nemo_prorl.report.curves import Curve, curve_of
 from nemo_prorl.report.events import events_of, resets_of, stage_spans
+from nemo_prorl.report.health import unlike_held_out
 from nemo_prorl.report.panels import Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import Run
 from nemo_prorl.run_folder.events import EventKind
+from nemo_prorl.run_folder.validation_metrics import VALIDATION
+
+FloatArray = NDArray[np.float64]
 
 INK = 0
 """The text colour, for lines that summarise others. Other colours count from 1 in the palettes of page and pictures."""
 MAX_MARKERS = 60
 """Lines with at most this many points get a dot at each."""
+MAX_POINTS = 800
+"""Most points of a drawn line: two per screen pixel of a chart's width."""
+NUM_WINDOWS = 50
+"""A trend's window is the run's length divided by this."""
+MIN_POINTS_FOR_TREND = 150
+"""Shorter curves are drawn as they are."""
+
+
+class Curve(NamedTuple):
+    """Values over steps, both of shape [N], ascending steps, finite values."""
+
+    steps: FloatArray
+    values: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +80,24 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
     metrics = frozenset().union(*(run.metrics for run in runs))
     series = expand(panel, metrics)
     if len(runs) == 1:
-        colours = [_colour(metric, label, place, metrics) for place, (metric, label) in enumerate(series)]
-        made = (_line(runs[0], *one, colour, panel) for one, colour in zip(series, colours, strict=True))
-        lines = [line for line in made if line]
+        # A domain has the same colour in all charts.
+        domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/score", metrics)})
+        lines = []
+        for place, (metric, label) in enumerate(series, start=1):
+            is_domain = metric.count("/") == 2 and label in domains
+            colour = INK if label == "all" else domains.index(label) + 1 if is_domain else place
+            if line := _line(runs[0], metric, label, colour, panel):
+                lines.append(line)
         if not any(line.points.values.any() for line in lines):
             lines = lines[:1]  # if all are zero, one line is enough
         return [_drawing(panel, lines, runs)] if lines else []
     drawings: list[Drawing] = []
+    unlike = unlike_held_out(runs)
     for metric, label in series:
         title = panel.title if len(series) == 1 else f"{panel.title}: {label}"
         part = replace(panel, title=title, kind=Kind.lines, name=f"{panel.name}-{len(drawings)}")
+        if unlike and metric.startswith(VALIDATION):  # a picture has the title alone
+            part = replace(part, title=f"{title} (may not compare)", reading=f"{unlike} {panel.reading}")
         made = (_line(run, metric, run.name, number, part) for number, run in enumerate(runs, start=1))
         lines = [line for line in made if line]
         drawings += [_drawing(part, lines, runs)] if lines else []
@@ -86,18 +112,8 @@ def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line 
         return Line(label=label, colour=colour, points=curve, trend=None)
     breaking = (EventKind.reset, EventKind.stage, EventKind.measurement)
     breaks = [event.step for event in events_of(run) if event.kind in breaking]
-    trend = None
-    if len(curve.steps) >= curves.MIN_POINTS_FOR_TREND:
-        trend = curves.thinned(curves.trend(curve, breaks))
-    return Line(label=label, colour=colour, points=curves.thinned(curve), trend=trend)
-
-
-def _colour(metric: str, label: str, position: int, metrics: Iterable[str]) -> int:
-    """Returns a line's colour; a domain has the same colour in all charts."""
-    domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/score", metrics)})
-    if label == "all":
-        return INK
-    return domains.index(label) + 1 if metric.count("/") == 2 and label in domains else position + 1
+    smooth = thinned(trend(curve, breaks)) if len(curve.steps) >= MIN_POINTS_FOR_TREND else None
+    return Line(label=label, colour=colour, points=thinned(curve), trend=smooth)
 
 
 def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
@@ -108,13 +124,21 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
         for number, run in enumerate(runs, start=1)
         for event in resets_of(run)
     ]
+    said = [
+        f"{line.label}: {values[0]:.3g} at step {steps[0]:.0f}, {values[-1]:.3g} at step {steps[-1]:.0f}, "
+        f"from {values.min():.3g} to {values.max():.3g}"
+        for line in lines[:8]
+        for steps, values in [line.points]
+    ]
+    unit = f" ({panel.unit})" if panel.unit else ""
+    marks = f" {len(resets)} mark(s) of resets." if resets else ""
     return Drawing(
         panel=panel,
         lines=tuple(lines),
         resets=tuple(resets),
         stages=tuple(stage_spans(runs[0])) if len(runs) == 1 else (),
         scale=_scale(panel, lines),
-        description=_describe(panel, lines, len(resets)),
+        description=f"{panel.title}{unit} over steps. {'; '.join(said)}.{marks}",
     )
 
 
@@ -142,7 +166,7 @@ def _stackable(lines: list[Line], *, as_shares: bool) -> list[Line]:
     for row, line in zip(table, lines, strict=True):
         # Two records may have the same step: the validation before a stage's first step, and the step before it.
         np.add.at(row, np.searchsorted(steps, line.points.steps), line.points.values)
-    averages = [curves.averaged(Curve(steps, row)) for row in table]
+    averages = [averaged(Curve(steps, row)) for row in table]
     total = np.sum([average.values for average in averages], axis=0)
     scale = 1 / np.where(total > 0, total, 1.0) if as_shares else np.ones_like(total)
     return [
@@ -152,13 +176,71 @@ def _stackable(lines: list[Line], *, as_shares: bool) -> list[Line]:
     ]
 
 
-def _describe(panel: Panel, lines: list[Line], num_resets: int) -> str:
-    said = [
-        f"{line.label}: {values[0]:.3g} at step {steps[0]:.0f}, {values[-1]:.3g} at step {steps[-1]:.0f}, "
-        f"from {values.min():.3g} to {values.max():.3g}"
-        for line in lines[:8]
-        for steps, values in [line.points]
-    ]
-    unit = f" ({panel.unit})" if panel.unit else ""
-    resets = f" {num_resets} mark(s) of resets." if num_resets else ""
-    return f"{panel.title}{unit} over steps. {'; '.join(said)}.{resets}"
+def curve_of(records: Sequence[Mapping[str, Any]], key: str) -> Curve:
+    """Returns all finite values of the metric."""
+    points = [(record["step"], record[key]) for record in records if isinstance(record.get(key), int | float)]
+    array = np.asarray(points, dtype=np.float64).reshape(-1, 2)
+    array = array[np.isfinite(array[:, 1])]
+    return Curve(array[:, 0], array[:, 1])
+
+
+def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
+    """Returns at most `max_points` of the curve's own points: first, last, and the extremes of equal stretches in
+    between.
+
+    No spike is lost, which averaging or taking every k-th point would do.
+    """
+    count = len(curve.steps)
+    if count <= max_points:
+        return curve
+    stretches = np.array_split(np.arange(1, count - 1), (max_points - 2) // 2)
+    kept = {0, count - 1}
+    for stretch in stretches:
+        kept |= {int(stretch[curve.values[stretch].argmin()]), int(stretch[curve.values[stretch].argmax()])}
+    chosen = np.array(sorted(kept))
+    return Curve(curve.steps[chosen], curve.values[chosen])
+
+
+def trend(curve: Curve, breaks: Sequence[float] = ()) -> Curve:
+    """Fits local straight lines (least squares) in a moving window, never across a break.
+
+    In the middle of a stretch this is the moving average; at its ends, where the window has only one side, it follows
+    the slope instead of flattening it. breaks: steps after which the curve begins anew (a reset, a new stage), so that
+    its jump stays a jump.
+    """
+    half = max(1, len(curve.steps) // (2 * NUM_WINDOWS))
+    fitted = np.empty_like(curve.values)
+    edges = np.searchsorted(curve.steps, sorted(breaks), side="right")
+    for part in np.split(np.arange(len(curve.steps)), edges):
+        if len(part):
+            fitted[part] = _local_lines(curve.values[part], half)
+    return Curve(curve.steps, fitted)
+
+
+def averaged(curve: Curve, max_points: int = MAX_POINTS // 4) -> Curve:
+    """Returns means over at most `max_points` equal stretches, each at its last step, for area charts, which show
+    totals."""
+    if len(curve.steps) <= max_points:
+        return curve
+    stretches = np.array_split(np.arange(len(curve.steps)), max_points)
+    return Curve(
+        np.array([curve.steps[stretch[-1]] for stretch in stretches]),
+        np.array([curve.values[stretch].mean() for stretch in stretches]),
+    )
+
+
+def _local_lines(values: FloatArray, half: int) -> FloatArray:
+    """Returns, shape [N], at each position the value of the line fitted to the positions at most `half` away."""
+    position = np.arange(len(values), dtype=np.float64)
+    low = np.maximum(0, np.arange(len(values)) - half)
+    high = np.minimum(len(values), np.arange(len(values)) + half + 1)
+
+    def window_mean(terms: FloatArray) -> FloatArray:
+        sums = np.concatenate([[0.0], np.cumsum(terms)])
+        return (sums[high] - sums[low]) / (high - low)
+
+    mean_position, mean_value = window_mean(position), window_mean(values)
+    variance = window_mean(position**2) - mean_position**2
+    covariance = window_mean(position * values) - mean_position * mean_value
+    slope = np.divide(covariance, variance, out=np.zeros_like(values), where=variance > 0)
+    return mean_value + slope * (position - mean_position)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,15 +19,26 @@ def events_of(run: Run) -> tuple[Event, ...]:
     events, previous = [], ""
     for event in events_in(run.records):
         if event.kind is EventKind.stage:
-            event, previous = (
-                replace(event, text=event.text + _what_is_new(run, previous, event.stage)),
-                event.stage,
-            )
+            # Adds how the stage before ended, and which options differ; nothing to the first stage.
+            text, stage = event.text, event.stage
+            if run.outcomes.get(previous):
+                text += f" after {previous} ended ({run.outcomes[previous]})"
+            if previous in run.configs and stage in run.configs:
+                changed = differences(run.configs[previous], run.configs[stage])
+                said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]
+                if said:
+                    text += f": {', '.join(said)}" if len(said) <= 6 else f"; {len(said)} options differ"
+            event, previous = replace(event, text=text), stage
         events.append(event)
     for when, stage, step in run.resumes:
         events.append(Event(step, stage, EventKind.resume, f"went on from its checkpoint, {when}"))
     events.sort(key=lambda event: event.step)
-    return (*events, *_ends(run))
+    step, stage = int(run.last["step"]), str(run.last["stage"])
+    if outcome := run.outcomes.get(stage):
+        events.append(Event(step, stage, EventKind.end, f"{stage} ended ({outcome})"))
+    if stage in run.failures:
+        events.append(Event(step, stage, EventKind.failure, run.failures[stage] or "no reason recorded"))
+    return tuple(events)
 
 
 def resets_of(run: Run) -> list[Event]:
@@ -51,22 +62,3 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
         for name in names
         if before.get(name) != after.get(name) and name not in NOT_COMPARED
     }
-
-
-def _what_is_new(run: Run, previous: str, stage: str) -> str:
-    """Returns how the stage before ended, and which options differ; empty for the first stage."""
-    text = f" after {previous} ended ({run.outcomes[previous]})" if run.outcomes.get(previous) else ""
-    if previous in run.configs and stage in run.configs:
-        changed = differences(run.configs[previous], run.configs[stage])
-        said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]
-        if said:
-            text += f": {', '.join(said)}" if len(said) <= 6 else f"; {len(said)} options differ"
-    return text
-
-
-def _ends(run: Run) -> Iterator[Event]:
-    step, stage = int(run.last["step"]), str(run.last["stage"])
-    if outcome := run.outcomes.get(stage):
-        yield Event(step, stage, EventKind.end, f"{stage} ended ({outcome})")
-    if stage in run.failures:
-        yield Event(step, stage, EventKind.failure, run.failures[stage] or "no reason recorded")

@@ -3,11 +3,12 @@ cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.runs import LOOP_TIMES, Run
-from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, PROMPT_MEAN
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASURED_OPTIONS, MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.training.control.checks import Check, Followed
 
 
@@ -30,8 +31,21 @@ def checks_of(run: Run) -> list[Check]:
     followed = Followed(stage, run.configs.get(stage, {}))
     for record in run.records:
         followed.observe(record)
-    of_files = [finding for finding in (_is_alive(run), _is_whole(run)) if finding is not None]
-    return sorted([*of_files, *followed.checks()], key=lambda check: check.is_fine)
+    age = duration(run.sign_of_life_s)
+    text = {
+        "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
+        "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
+        "running": f"The last sign of life is {age} old.",
+        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old. The same command continues it.",
+    }[run.status]
+    found = [Check(title="Progress", is_fine=run.status in ("finished", "running"), text=text)]
+    damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
+    damaged += run.unread_files
+    if damaged:
+        listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
+        text = f"{listed} cannot be read and are left out: look for a disk that is full or fails."
+        found.append(Check(title="Damaged files", is_fine=False, text=text))
+    return sorted([*found, *followed.checks()], key=lambda check: check.is_fine)
 
 
 def bests_of(run: Run) -> list[Best]:
@@ -49,6 +63,45 @@ def bests_of(run: Run) -> list[Best]:
     return bests
 
 
+def unlike_held_out(runs: Sequence[Run]) -> str:
+    """Returns which runs' held-out scores cannot be set side by side, and why: the newest validations measure different
+    things, or it is not known what they measure. Empty if all can."""
+    measuring = [run for run in runs if run.validations]
+    if len(measuring) < 2:
+        return ""
+    groups: dict[str, list[str]] = {}
+    configs, changing = [], []
+    for run in measuring:
+        newest = run.validations[-1]
+        name = str(newest.get(MEASUREMENT, ""))
+        groups.setdefault(name, []).append(run.name)
+        configs += [run.configs.get(str(newest["stage"]), {})] if name else []
+        changing += [run.name] if any(one.get(MEASUREMENT, "") != name for one in run.validations) else []
+    unknown, said = groups.pop("", []), []
+    if len(groups) > 1:
+        differing = [
+            option
+            for option in MEASURED_OPTIONS
+            if all(option in config for config in configs) and len({config[option] for config in configs}) > 1
+        ]
+        listed = " and those of ".join(", ".join(names) for names in groups.values())
+        said.append(
+            f"The held-out scores of {listed} cannot be set side by side: their validations differ in "
+            f"{', '.join(differing) or 'prompts or graders'}."
+        )
+    if unknown:
+        others = " with the others" if groups else ""
+        said.append(
+            f"What the held-out scores of {', '.join(unknown)} measure is not recorded, so it is unknown whether they "
+            f"compare{others}."
+        )
+    if changing:
+        said.append(
+            f"In {', '.join(changing)} validation began to measure something else on the way (see Events)."
+        )
+    return " ".join(said)
+
+
 def wall_s(run: Run) -> float:
     """Seconds of the recorded steps, validations and saves; without startup and repeated steps."""
     return sum(float(record.get(key, 0.0)) for record in run.records for key in LOOP_TIMES)
@@ -57,30 +110,6 @@ def wall_s(run: Run) -> float:
 def num_tokens(run: Run) -> float:
     """Tokens sampled in training."""
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
-
-
-def _is_alive(run: Run) -> Check:
-    stage, age = str(run.last["stage"]), duration(run.sign_of_life_s)
-    text = {
-        "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
-        "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
-        "running": f"The last sign of life is {age} old.",
-        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old. The same command continues it.",
-    }[run.status]
-    return Check(title="Progress", is_fine=run.status in ("finished", "running"), text=text)
-
-
-def _is_whole(run: Run) -> Check | None:
-    damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
-    damaged += run.unread_files
-    if not damaged:
-        return None
-    listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
-    return Check(
-        title="Damaged files",
-        is_fine=False,
-        text=f"{listed} cannot be read and are left out: look for a disk that is full or fails.",
-    )
 
 
 def duration(seconds: float) -> str:

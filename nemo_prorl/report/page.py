@@ -11,10 +11,9 @@ from typing import Any
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
-from nemo_prorl.report.curves import curve_of
-from nemo_prorl.report.drawings import Drawing, draw
+from nemo_prorl.report.drawings import Drawing, curve_of, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
-from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, wall_s
+from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.metric_docs import metric_doc
@@ -83,6 +82,7 @@ def page_html(
         single=views[0] if len(runs) == 1 else None,
         comparison=[_compared(run) for run in runs],
         held_out=_held_out(runs),
+        unlike=unlike_held_out(runs),
         sections=drawn,
         plot_px=PLOT_PX,
         evaluations=[table for run in runs for table in run.tables],
@@ -141,6 +141,13 @@ def _css_colour(number: int) -> str:
 
 def _run_view(run: Run) -> dict[str, Any]:
     options = run.configs.get(str(run.last["stage"]), {})
+    unusual = differences(dict(flatten(to_dict(RunConfig()))), options) if options else {}
+    numbers = []
+    for key in sorted(run.metrics - {"step", "stage", "controller"}):
+        values = curve_of(run.records, key).values
+        if len(values):
+            meaning = OTHER_MEANING if key == OTHER else metric_doc(key).replace("`", "")
+            numbers.append((key, values[0], values[-1], values.min(), values.max(), len(values), meaning))
     return {
         "name": run.name,
         "folder": str(run.folder),
@@ -151,10 +158,12 @@ def _run_view(run: Run) -> dict[str, Any]:
         "spans": stage_spans(run),
         "resets": resets_of(run),
         "events": events_of(run),
-        "unusual": _unusual(options),
+        # Where the run differs from the defaults: option, value, default.
+        "unusual": [(name, value, default) for name, (default, value) in unusual.items()],
         "options": options,
         "provenance": list(flatten(run.provenance)),
-        "numbers": _numbers(run),
+        # A row per metric: name, first, last, smallest and largest value, number of values, meaning.
+        "numbers": numbers,
         "conversations": run.conversations,
     }
 
@@ -214,23 +223,6 @@ def _differences(runs: Sequence[Run]) -> dict[str, Any]:
     names = dict.fromkeys(name for other in columns.values() for name in differences(first, other))
     rows = [(name, *(options.get(name) for options in columns.values())) for name in names]
     return {"header": ["Option", *columns], "rows": rows}
-
-
-def _unusual(options: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Returns (option, value, default) where the run differs from the defaults."""
-    found = differences(dict(flatten(to_dict(RunConfig()))), options) if options else {}
-    return [(name, value, default) for name, (default, value) in found.items()]
-
-
-def _numbers(run: Run) -> list[tuple[Any, ...]]:
-    """Returns a row per metric: name, first, last, smallest and largest value, number of values, meaning."""
-    rows = []
-    for key in sorted(run.metrics - {"step", "stage", "controller"}):
-        values = curve_of(run.records, key).values
-        if len(values):
-            meaning = OTHER_MEANING if key == OTHER else metric_doc(key).replace("`", "")
-            rows.append((key, values[0], values[-1], values.min(), values.max(), len(values), meaning))
-    return rows
 
 
 def _compact(number: float) -> str:

@@ -28,12 +28,19 @@ _HAPPENED = "#555555"
 def draw_replay(result: Replay, path: Path, *, title: str) -> None:
     """Draws five panels below one another. Writes a PNG."""
     figure, axes = plt.subplots(5, 1, figsize=(11, 12), sharex=True, constrained_layout=True)
+    keys = sorted({key for record in result.records for key in record if key.startswith(VALIDATION)})
+    means = {DOMAIN_MEAN: "mean over domains", PROMPT_MEAN: "mean over prompts"}
+    validations = {key: label for key, label in means.items() if key in keys} | {
+        key: key.removeprefix(VALIDATION).removesuffix(SCORE)
+        for key in keys
+        if key.endswith(SCORE) and key != PROMPT_MEAN
+    }
     panels = (
         ("KL to the reference\n(nats a token)", {KL: ""}),
         ("entropy\n(nats a token)", {ENTROPY: ""}),
         ("response length\n(tokens)", {LENGTH: ""}),
         ("rollouts without end\n(share)", {NO_EOS: ""}),
-        ("held-out reward", _validation_series(result.records)),
+        ("held-out reward", validations),
     )
     marks: dict[str, Any] = {}
     for axis, (name, series) in zip(axes, panels, strict=True):
@@ -52,15 +59,6 @@ def draw_replay(result: Replay, path: Path, *, title: str) -> None:
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-def _validation_series(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    keys = sorted({key for record in records for key in record if key.startswith(VALIDATION)})
-    domains = [key for key in keys if key.endswith(SCORE) and key != PROMPT_MEAN]
-    means = {DOMAIN_MEAN: "mean over domains", PROMPT_MEAN: "mean over prompts"}
-    return {key: label for key, label in means.items() if key in keys} | {
-        key: key.removeprefix(VALIDATION).removesuffix(SCORE) for key in domains
-    }
 
 
 def _draw_series(axis: Any, records: Sequence[Mapping[str, Any]], series: Mapping[str, str]) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import yaml
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.difficulty import difficulty_metrics
 from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
+from nemo_prorl.run_folder.difficulty import difficulty_files, read_difficulty
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.starts import Start, read_starts
 from nemo_prorl.run_folder.telemetry import read_records
@@ -43,6 +44,17 @@ LOOP_TIMES = ("time/step_s", *OUTSIDE_STEP)
 OTHER = "time/other_s"
 OTHER_MEANING = "Seconds of time/step_s outside the measured phases; computed by the report."
 
+BANDS = {
+    "difficulty/num_never": "no rollout",
+    "difficulty/num_seldom": "up to 1/4",
+    "difficulty/num_sometimes": "up to 3/4",
+    "difficulty/num_mostly": "over 3/4",
+    "difficulty/num_always": "every rollout",
+}
+"""Metric -> the range of pass rates that it counts."""
+NOW, BEFORE = "difficulty/revisited_pass_rate", "difficulty/previous_pass_rate"
+"""Mean over a step's prompts that were sampled before: at this visit, and at the previous one."""
+
 RESUME = re.compile(r"^(\S+Z) stage (\S+) goes on after step (\d+)$", re.MULTILINE)
 """The line that a run writes to run.log when it is resumed."""
 RUNNING_S = 900.0
@@ -61,6 +73,19 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
+
+
+def once_a_run(function: Callable[[Run], _Found]) -> Callable[[Run], _Found]:
+    """Decorator: keeps the result for as long as somebody keeps the run, which a live report reads again and again."""
+    found: WeakKeyDictionary[Run, _Found] = WeakKeyDictionary()
+
+    @wraps(function)
+    def kept(run: Run) -> _Found:
+        if run not in found:
+            found[run] = function(run)
+        return found[run]
+
+    return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -109,9 +134,10 @@ class Run:
         return self.records[-1]
 
     @property
+    @once_a_run
     def metrics(self) -> frozenset[str]:
         """Returns the names of all recorded metrics."""
-        return _metrics_of(self)
+        return frozenset(key for record in self.records for key in record)
 
     @property
     def status(self) -> str:
@@ -143,6 +169,12 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
     difficulty, no_difficulty = difficulty_metrics(folder) if with_prompts else ({}, [])
     conversations, no_samples = read_conversations(folder) if with_prompts else ((), [])
     tables, unread = _read_tables(folder / "evaluation")
+    log = folder / "run.log"
+    resumes = RESUME.findall(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else []
+    # The versions that wrote the newest checkpoint. Its state is not read: it may be from another version.
+    checkpoint = newest_folder(folder)
+    provenance = read_json(checkpoint / STATE_FILE).get("provenance") if checkpoint else None
+    signs_of_life = [path for path in (metrics, folder / "heartbeat.json") if path.exists()]
     return Run(
         name=name or folder.resolve().name,
         folder=folder,
@@ -155,32 +187,14 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
         configs=dict(_read_configs(folder, stages)),
         outcomes={path.stem: read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
         failures={path.stem: read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
-        resumes=_read_resumes(folder / "run.log"),
-        sign_of_life_s=_sign_of_life_s(folder),
-        provenance=_read_provenance(folder),
+        resumes=tuple((when, stage, int(step)) for when, stage, step in resumes),
+        sign_of_life_s=max(0.0, time.time() - max(path.stat().st_mtime for path in signs_of_life)),
+        provenance=provenance if isinstance(provenance, dict) else {},
         tables=tables,
         unread_tables=unread,
         starts=tuple(read_starts(folder)),
         conversations=conversations,
     )
-
-
-def once_a_run(function: Callable[[Run], _Found]) -> Callable[[Run], _Found]:
-    """Decorator: keeps the result for as long as somebody keeps the run, which a live report reads again and again."""
-    found: WeakKeyDictionary[Run, _Found] = WeakKeyDictionary()
-
-    @wraps(function)
-    def kept(run: Run) -> _Found:
-        if run not in found:
-            found[run] = function(run)
-        return found[run]
-
-    return kept
-
-
-@once_a_run
-def _metrics_of(run: Run) -> frozenset[str]:
-    return frozenset(key for record in run.records for key in record)
 
 
 def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) -> Record:
@@ -193,6 +207,33 @@ def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) ->
         known = sum(record.get(phase, 0.0) for phase in PHASES)
         completed[OTHER] = max(0.0, record["time/step_s"] - known)
     return completed
+
+
+def difficulty_metrics(run_dir: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """Returns (the metrics by step, names of files that cannot be read); both empty for a run without difficulty
+    files."""
+    if not difficulty_files(run_dir).all():
+        return {}, []
+    table, damaged = read_difficulty(run_dir)
+    if not table.num_rows:
+        return {}, damaged
+    steps, rates = table["step"].to_numpy(), table["pass_rate"].to_numpy()
+    prompts = table["uid"].combine_chunks().dictionary_encode().indices.to_numpy()
+    numbers, position = np.unique(steps, return_inverse=True)
+    bands = np.select([rates == 0, rates <= 0.25, rates <= 0.75, rates < 1], [0, 1, 2, 3], default=4)
+    counts = np.zeros((len(numbers), len(BANDS)))
+    np.add.at(counts, (position, bands), 1)
+    rows = (dict(zip(BANDS, map(float, row), strict=True)) for row in counts)
+    found = dict(zip(map(int, numbers), rows, strict=True))
+    order = np.argsort(prompts, kind="stable")  # the table is ordered by step
+    again = np.flatnonzero(prompts[order][1:] == prompts[order][:-1]) + 1
+    now, before = order[again], order[again - 1]
+    num_again = np.bincount(position[now], minlength=len(numbers))
+    for metric, visits in ((NOW, now), (BEFORE, before)):
+        sums = np.bincount(position[now], weights=rates[visits], minlength=len(numbers))
+        for index in np.flatnonzero(num_again):
+            found[int(numbers[index])][metric] = float(sums[index] / num_again[index])
+    return found, damaged
 
 
 def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -209,24 +250,6 @@ def _read_configs(folder: Path, stages: list[str]) -> Iterator[tuple[str, dict[s
             if isinstance(tree, dict):
                 yield stage, {key: value for key, value in flatten(tree) if key != "defaults"}
                 break
-
-
-def _read_provenance(folder: Path) -> dict[str, Any]:
-    """Returns the versions that wrote the newest checkpoint. Does not read its state, which may be from another
-    version."""
-    checkpoint = newest_folder(folder)
-    provenance = read_json(checkpoint / STATE_FILE).get("provenance") if checkpoint else None
-    return provenance if isinstance(provenance, dict) else {}
-
-
-def _read_resumes(log: Path) -> tuple[tuple[str, str, int], ...]:
-    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    return tuple((time_, stage, int(step)) for time_, stage, step in RESUME.findall(text))
-
-
-def _sign_of_life_s(folder: Path) -> float:
-    files = [path for path in (folder / "metrics.jsonl", folder / "heartbeat.json") if path.exists()]
-    return max(0.0, time.time() - max(path.stat().st_mtime for path in files))
 
 
 def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:

@@ -79,7 +79,10 @@ def read_status(folder: Path) -> RunStatus:
     in_stage = run.configs.get(stage, {})
     records = [record for record in run.steps if record["stage"] == stage]
     num_steps = in_stage.get("trainer.num_steps")
-    step_s, num_ranks = _mean_step_s(run), starts[-1].num_ranks if starts else 1
+    num_ranks = starts[-1].num_ranks if starts else 1
+    # A step's mean duration, over the recent ones, with what the loop did between them.
+    seconds = [sum(float(record.get(key, 0.0)) for key in LOOP_TIMES) for record in run.steps[-RECENT:]]
+    step_s = fmean(seconds) if any(seconds) else None
     where = f"step {len(records)}{f' of {num_steps:,}' if num_steps else ''} of {stage}"
     state, sentence = _state(run, stage, starts, where, step_s)
     is_under_way = state not in ("done", "failed", "waiting")
@@ -87,6 +90,7 @@ def read_status(folder: Path) -> RunStatus:
     best = next(iter(bests_of(run)), None)
     reward, pass_rate = (_recent_mean(run, key) for key in ("reward/mean", "reward/pass_rate"))
     checkpoint = newest_folder(folder)
+    saved = (checkpoint / MANIFEST_FILE).stat().st_mtime if checkpoint else None
     return RunStatus(
         run_dir=str(folder),
         state=state,
@@ -111,7 +115,7 @@ def read_status(folder: Path) -> RunStatus:
         left_s=left_s,
         left_hours=left_s * num_ranks / 3600 if left_s is not None and starts else None,
         checkpoint_step=step_of(checkpoint) if checkpoint else None,
-        checkpoint_age_s=_age_s(checkpoint / MANIFEST_FILE) if checkpoint else None,
+        checkpoint_age_s=max(0.0, time.time() - saved) if saved is not None else None,
         engines=read_json(folder / ENGINES_FILE),
         alarms=tuple(
             f"{check.title}: {check.text}"
@@ -252,20 +256,10 @@ def _state(
     return "training", f"training after {where} ({doing}), seen {ago} ago."
 
 
-def _age_s(file: Path) -> float:
-    return max(0.0, time.time() - file.stat().st_mtime)
-
-
 def _seen_s(run: Run, starts: Sequence[Start]) -> float:
     """Age of the last sign of life; a process that has ended gives none after its end."""
     by_start = max(0.0, time.time() - starts[-1].seen) if starts else run.sign_of_life_s
     return by_start if starts and starts[-1].end else min(by_start, run.sign_of_life_s)
-
-
-def _mean_step_s(run: Run) -> float | None:
-    """Over the recent steps, with what the loop did between them."""
-    seconds = [sum(float(record.get(key, 0.0)) for key in LOOP_TIMES) for record in run.steps[-RECENT:]]
-    return fmean(seconds) if any(seconds) else None
 
 
 def _recent_mean(run: Run, key: str) -> tuple[float | None, float | None]:

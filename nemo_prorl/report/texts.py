@@ -43,9 +43,13 @@ def read_conversations(run_dir: Path) -> tuple[tuple[Conversation, ...], list[st
     for index in sorted({0, len(files) // 2, len(files) - 1}) if files else ():
         path = files[index][1]
         try:
-            by_step.append(_first_of_each_prompt(path))
+            first_of: dict[str, Mapping[str, Any]] = {}
+            for record in read_samples(path):
+                first_of.setdefault(str(record["uid"]), record)
         except (ValueError, KeyError, TypeError, OSError):
             damaged.append(path.name)
+        else:
+            by_step.append(first_of)
     by_domain: dict[str, list[Conversation]] = {}
     for uid, first in by_step[0].items() if by_step else ():
         if all(uid in records for records in by_step):
@@ -58,13 +62,6 @@ def read_conversations(run_dir: Path) -> tuple[tuple[Conversation, ...], list[st
             by_domain.setdefault(conversation.domain, []).append(conversation)
     conversations = (one for _, found in sorted(by_domain.items()) for one in found[:PROMPTS_PER_DOMAIN])
     return tuple(conversations), damaged
-
-
-def _first_of_each_prompt(path: Path) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
-    for record in read_samples(path):
-        found.setdefault(str(record["uid"]), record)
-    return found
 
 
 def _response(record: Mapping[str, Any]) -> Response:

@@ -86,7 +86,10 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
         ready = Path(folder) / "ready.json"
         command = [str(python), "-m", "reward", "serve", "--ready-file", str(ready)]
         command += ["--exit-with-parent", str(os.getpid())]
-        with _blocked_in_children(signal.SIGUSR1):  # Slurm sends it to every process of a job
+        # Slurm sends SIGUSR1 to every process of a job, and the child has to inherit a mask that blocks it. If it
+        # reaches this process meanwhile, it is delivered afterwards.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -95,8 +98,20 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
                 env=environment(),
                 process_group=0,  # Ctrl-C and `timeout` signal a whole group, but the trainer has to finish its step
             )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        deadline = time.monotonic() + config.ready_timeout_s
         try:
-            url = _wait_for_url(process, ready, log, config.ready_timeout_s)
+            while not ready.exists():
+                is_over = process.poll() is not None
+                if is_over or time.monotonic() > deadline:
+                    late = f"not ready in {config.ready_timeout_s:g} s"
+                    why = f"ended with code {process.returncode}" if is_over else late
+                    raise RewardServiceNotStarted(
+                        f"the reward service did not start ({why}; {log}): {_last_lines(log)}"
+                    )
+                time.sleep(0.05)
+            url = str(json.loads(ready.read_text(encoding="utf-8"))["url"])
             yield RewardService(url=url, process=process, log=log)
         finally:
             process.send_signal(signal.SIGHUP)  # with --exit-with-parent it ignores SIGTERM and SIGINT
@@ -155,7 +170,19 @@ def ready_client(
         try:
             client.wait_until_ready(config.ready_timeout_s)
         except CannotGrade as error:
-            raise ConfigError(f"{error}: {_what_to_do(str(error), domains)}.") from None
+            never = {name: rf"{re.escape(never_grades(name, None, ''))}\b" for name in domains}
+            unknown = {name for name, sentence in never.items() if re.search(sentence, str(error))}
+            if foreign := sorted(unknown - set(DOMAINS)):
+                advice = (
+                    f"the service has no grader of its own for {', '.join(foreign)}, so install the grader plug-in "
+                    "into the service's environment, or correct the column `domain`"
+                )
+            else:
+                advice = (
+                    "serve on machines that can (`python -m nemo_prorl doctor` says what one lacks), or take such "
+                    "rows out of the data"
+                )
+            raise ConfigError(f"{error}: {advice}.") from None
         yield client
 
 
@@ -169,7 +196,7 @@ def reward_client(
     with ExitStack() as stack:
         client: RewardClient | ClientOnDemand | None = None
         service = None
-        told: _Service | Exception | None = None
+        told: tuple[list[str], str, frozenset[str]] | Exception | None = None
         if ranks.layout.is_main:
             try:
                 urls = list(config.urls)
@@ -177,7 +204,7 @@ def reward_client(
                     service = stack.enter_context(running_service(config, log_dir))
                     urls = [service.url]
                 client = stack.enter_context(ready_client(config, urls, domains, announced))
-                told = _Service(urls=urls, version=client.version, domains=client.domains)
+                told = urls, client.version, client.domains
             except (ConfigError, RewardServiceError, RewardServiceNotStarted) as error:
                 told = error
         told = ranks.from_main(told)
@@ -185,22 +212,10 @@ def reward_client(
             raise told
         assert told is not None
         if client is None:
-            make = partial(
-                make_client, config, told.urls, domains=domains, announced=announced, version=told.version
-            )
-            client = stack.enter_context(
-                closing(ClientOnDemand(make, version=told.version, domains=told.domains))
-            )
+            urls, version, known = told
+            make = partial(make_client, config, urls, domains=domains, announced=announced, version=version)
+            client = stack.enter_context(closing(ClientOnDemand(make, version=version, domains=known)))
         yield ServiceGrader(client, service)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Service:
-    """Description of the reward service that the main rank sends to the others."""
-
-    urls: list[str]
-    version: str
-    domains: frozenset[str]
 
 
 class ServiceGrader:
@@ -335,46 +350,8 @@ def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, s
     return [(number, why) for number, what, why in found if what == "task" or not others_may_grade]
 
 
-def _what_to_do(error: str, domains: Collection[str]) -> str:
-    """Returns what the user can do about `error`, a sentence that says that no server can grade all `domains`."""
-    unknown = [name for name in domains if re.search(rf"{re.escape(never_grades(name, None, ''))}\b", error)]
-    if foreign := sorted(set(unknown) - set(DOMAINS)):
-        return (
-            f"the service has no grader of its own for {', '.join(foreign)}, so install the grader plug-in into the "
-            "service's environment, or correct the column `domain`"
-        )
-    return (
-        "serve on machines that can (`python -m nemo_prorl doctor` says what one lacks), or take such rows out of the "
-        "data"
-    )
-
-
-def _wait_for_url(process: subprocess.Popen[bytes], ready: Path, log: Path, timeout_s: float) -> str:
-    deadline = time.monotonic() + timeout_s
-    while not ready.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            is_over = process.poll() is not None
-            why = f"ended with code {process.returncode}" if is_over else f"not ready in {timeout_s:g} s"
-            raise RewardServiceNotStarted(
-                f"the reward service did not start ({why}; {log}): {_last_lines(log)}"
-            )
-        time.sleep(0.05)
-    return str(json.loads(ready.read_text(encoding="utf-8"))["url"])
-
-
 def _last_lines(log: Path) -> str:
     return " / ".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:])
-
-
-@contextmanager
-def _blocked_in_children(number: signal.Signals) -> Iterator[None]:
-    """Blocks a signal for processes that are started in the `with` block and inherit the mask. If it reaches this
-    process meanwhile, it is delivered afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def environment() -> dict[str, str]:

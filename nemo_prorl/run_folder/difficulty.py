@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import StepFiles, replacing_file
@@ -26,11 +26,29 @@ def difficulty_files(run_dir: Path) -> StepFiles:
 
 
 def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -> None:
-    """Writes the prompts of one step, without prompts of which no rollout was graded."""
+    """Writes the prompts of one step, without prompts of which no rollout was graded. Uses the scores before shaping,
+    so that the difficulty does not depend on the penalties of a stage."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if rows := [_row(step, group) for group in groups if group.members]:
+    rows = []
+    for group in groups:
+        scores = [member.verdict.score or 0.0 for member in group.members]
+        if not scores:
+            continue
+        uid, _, epoch = group.prompt.uid.rpartition("#")
+        row = {
+            "step": step,
+            "uid": uid or epoch,
+            "epoch": int(epoch) if uid else 0,
+            "domain": group.prompt.domain,
+            "source": group.prompt.source,
+            "num_rollouts": len(scores),
+            "reward_mean": fmean(scores),
+            "pass_rate": fmean(score >= CORRECT for score in scores),
+        }
+        rows.append(row)
+    if rows:
         with replacing_file(difficulty_files(run_dir).path(step)) as aside:
             pq.write_table(pa.Table.from_pylist(rows), aside)
 
@@ -71,32 +89,14 @@ def summary(table: pa.Table) -> dict[str, dict[str, float]]:
         visits.setdefault(domain, {}).setdefault(uid, []).append(rate)
     rates = {domain: list(by_uid.values()) for domain, by_uid in sorted(visits.items())}
     rates["all"] = list(chain.from_iterable(rates.values()))
-    return {domain: _fared(of_domain) for domain, of_domain in rates.items()}
-
-
-def _fared(rates: list[list[float]]) -> dict[str, float]:
     return {
-        "prompts": len(rates),
-        "visits": sum(map(len, rates)),
-        "first": fmean(visits[0] for visits in rates),
-        "last": fmean(visits[-1] for visits in rates),
-        "never": fmean(max(visits) == 0.0 for visits in rates),
-        "always": fmean(min(visits) == 1.0 for visits in rates),
-    }
-
-
-def _row(step: int, group: RolloutGroup) -> dict[str, Any]:
-    """Returns the row of one prompt. It uses the scores before shaping, so that the difficulty does not depend on the
-    penalties of a stage."""
-    scores = [member.verdict.score or 0.0 for member in group.members]
-    uid, _, epoch = group.prompt.uid.rpartition("#")
-    return {
-        "step": step,
-        "uid": uid or epoch,
-        "epoch": int(epoch) if uid else 0,
-        "domain": group.prompt.domain,
-        "source": group.prompt.source,
-        "num_rollouts": len(scores),
-        "reward_mean": fmean(scores),
-        "pass_rate": fmean(score >= CORRECT for score in scores),
+        domain: {
+            "prompts": len(of_prompts),
+            "visits": sum(map(len, of_prompts)),
+            "first": fmean(of_visits[0] for of_visits in of_prompts),
+            "last": fmean(of_visits[-1] for of_visits in of_prompts),
+            "never": fmean(max(of_visits) == 0.0 for of_visits in of_prompts),
+            "always": fmean(min(of_visits) == 1.0 for of_visits in of_prompts),
+        }
+        for domain, of_prompts in rates.items()
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -39,29 +39,26 @@ def events_in(records: Sequence[Mapping[str, Any]]) -> list[Event]:
     step, stage = int(records[0]["step"]), str(records[0]["stage"])
     events = [Event(step, stage, EventKind.stage, f"{stage} begins")]
     for before, after in pairwise(records):
-        events += _between(before, after)
+        step, stage = int(after["step"]), str(after["stage"])
+        is_new_stage = stage != before["stage"]
+        if is_new_stage:
+            weights = f" with the weights of step {after[WENT_BACK]}" if WENT_BACK in after else ""
+            events.append(Event(int(before["step"]), stage, EventKind.stage, f"{stage} begins{weights}"))
+        decision = after.get("controller", {})
+        if decision:
+            text = f"{decision['action']}: {decision['reason']}"
+            events.append(Event(step, stage, EventKind.decision, text, decision["numbers"]))
+        if int(after.get("num_resets", 0)) > int(before.get("num_resets", 0)):
+            cause = "at the start of the stage" if is_new_stage else "asked for by hand"
+            if decision.get("action") == "reset" and decision.get("signal") != "request":
+                cause = "by the controller"
+            went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
+            # A stage's reset happens before its first step, a controller's at the end of the step that records it.
+            at = int(before["step"]) if is_new_stage else step
+            text = f"the policy {went_back}becomes the reference, {cause}"
+            events.append(Event(at, stage, EventKind.reset, text))
     for before, after in pairwise(record for record in records if PROMPT_MEAN in record):
         if before.get(MEASUREMENT) != after.get(MEASUREMENT):
             text = "validation measures something else from here on (run.log says what): do not compare across it"
             events.append(Event(int(after["step"]), str(after["stage"]), EventKind.measurement, text))
     return sorted(events, key=lambda event: event.step)
-
-
-def _between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
-    step, stage = int(after["step"]), str(after["stage"])
-    is_new_stage = stage != before["stage"]
-    if is_new_stage:
-        weights = f" with the weights of step {after[WENT_BACK]}" if WENT_BACK in after else ""
-        yield Event(int(before["step"]), stage, EventKind.stage, f"{stage} begins{weights}")
-    decision = after.get("controller", {})
-    if decision:
-        text = f"{decision['action']}: {decision['reason']}"
-        yield Event(step, stage, EventKind.decision, text, decision["numbers"])
-    if int(after.get("num_resets", 0)) > int(before.get("num_resets", 0)):
-        cause = "at the start of the stage" if is_new_stage else "asked for by hand"
-        if decision.get("action") == "reset" and decision.get("signal") != "request":
-            cause = "by the controller"
-        went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
-        # A stage's reset happens before its first step, a controller's at the end of the step that records it.
-        at = int(before["step"]) if is_new_stage else step
-        yield Event(at, stage, EventKind.reset, f"the policy {went_back}becomes the reference, {cause}")

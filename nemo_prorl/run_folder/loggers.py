@@ -50,24 +50,22 @@ def check_loggers(config: ExpManagerConfig) -> None:
             )
     mode = config.wandb_logger_kwargs.get("mode") or os.environ.get("WANDB_MODE", "online")
     is_online = mode == "online" and not config.wandb_logger_kwargs.get("offline")
-    if config.create_wandb_logger and is_online and not _has_wandb_key():
+    if not config.create_wandb_logger or not is_online:
+        return
+    import wandb
+
+    try:  # without a prompt, and without asking the server, which may be down at the start
+        if "prompt" in inspect.signature(wandb.login).parameters:
+            has_key = bool(wandb.login(prompt=False, verify=False))
+        else:
+            has_key = bool(wandb.api.api_key)
+    except Exception:  # a missing key raises nothing, and whatever is wrong with one must not stop the run
+        has_key = True
+    if not has_key:
         raise ConfigError(
             "exp_manager.create_wandb_logger=true finds no API key of Weights & Biases: run `wandb login`, set "
             "WANDB_API_KEY, or write 'exp_manager.wandb_logger_kwargs={offline: true}'."
         )
-
-
-def _has_wandb_key() -> bool:
-    """Returns whether a W&B key is configured. Never prompts and never asks the server, which may be down at the
-    start."""
-    import wandb
-
-    try:
-        if "prompt" in inspect.signature(wandb.login).parameters:
-            return bool(wandb.login(prompt=False, verify=False))
-        return bool(wandb.api.api_key)
-    except Exception:  # a missing key raises nothing, and whatever is wrong with one must not stop the run
-        return True
 
 
 class Feeds:
@@ -115,7 +113,11 @@ class Feeds:
 def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]:
     """Returns the loggers that exp_manager asks for. TensorBoard's hides what was recorded from `first_step` on.
     Raises ConfigError for arguments that one refuses, or if a package is missing."""
-    folder = config.explicit_log_dir
+    folder, mlflow = config.explicit_log_dir, dict(config.mlflow_logger_kwargs)
+    if not {"tracking_uri", "save_dir"} & mlflow.keys() and "MLFLOW_TRACKING_URI" not in os.environ:
+        # A database in the run's folder: a requeued job finds its run whatever its working folder is.
+        Path(folder).resolve().mkdir(parents=True, exist_ok=True)
+        mlflow["tracking_uri"] = f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
     wanted = {
         "create_tensorboard_logger": (
             "TensorBoardLogger",
@@ -123,7 +125,7 @@ def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]
             {"save_dir": folder, "name": "tensorboard", "version": "", "purge_step": first_step},
         ),
         "create_wandb_logger": ("WandbLogger", {"save_dir": folder, **config.wandb_logger_kwargs}),
-        "create_mlflow_logger": ("MLFlowLogger", _mlflow_arguments(config)),
+        "create_mlflow_logger": ("MLFlowLogger", mlflow),
     }
     loggers: list[Any] = []
     for switch, (class_name, arguments) in wanted.items():
@@ -145,17 +147,6 @@ def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]
                 f"exp_manager.{switch}=false."
             ) from error
     return loggers
-
-
-def _mlflow_arguments(config: ExpManagerConfig) -> dict[str, Any]:
-    """Returns MLflow's arguments. If no server is given, adds a database in the run's folder, so a requeued job finds
-    its run whatever its working folder is."""
-    given = dict(config.mlflow_logger_kwargs)
-    if not {"tracking_uri", "save_dir"} & given.keys() and "MLFLOW_TRACKING_URI" not in os.environ:
-        folder = Path(config.explicit_log_dir).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        given["tracking_uri"] = f"sqlite:///{folder / 'mlflow.db'}"
-    return given
 
 
 class _Feed:
@@ -183,6 +174,8 @@ class _Feed:
             marks.note(self.name, num_records=self._num_sent)
         self._num_put = len(past)
         self._queue = deque(enumerate(past))
+        self._run_id = ""
+        """The logger's name for the run, known once it is open."""
         self._has_refused = False
         self._changed = threading.Condition()
         self._status = ""
@@ -242,7 +235,7 @@ class _Feed:
                 self._num_rows += 1
                 if self.name:
                     self._marks.note(
-                        self.name, id=self._run_id(), num_records=index + 1, num_rows=self._num_rows
+                        self.name, id=self._run_id, num_records=index + 1, num_rows=self._num_rows
                     )
             self._queue.popleft()
         if status:
@@ -292,9 +285,6 @@ class _Feed:
     def _end(self, status: str) -> None:
         self._logger.finalize(status)
 
-    def _run_id(self) -> str:
-        return ""
-
 
 class _TensorBoardFeed(_Feed):
     def _open(self) -> None:
@@ -327,6 +317,7 @@ class _WandbFeed(_Feed):
         """What a process before has handed to W&B may not have been uploaded: the server says how many rows it has."""
         self._logger.log_hyperparams(_options(self._config))
         run = self._logger.experiment
+        self._run_id = str(run.id)
         if not run.offline:
             num_lost = max(0, self._marks.num_rows(self.name) - int(run.starting_step))
             self._num_sent = max(0, min(self._num_sent, self._num_marked - num_lost))
@@ -346,9 +337,6 @@ class _WandbFeed(_Feed):
                 f"warning: {self._title} has not taken everything within {FINISH_S:g} s. {self._what_is_missing()}"
             )
 
-    def _run_id(self) -> str:
-        return str(self._logger.experiment.id)
-
     def _what_is_missing(self) -> str:
         """W&B's own process has what is no longer in the queue, but perhaps not the server."""
         files = Path(self._logger.save_dir or ".") / "wandb" / "run-*"
@@ -366,7 +354,8 @@ class _MlflowFeed(_Feed):
         named changed.OPTION."""
         from mlflow.entities import Param, RunTag
 
-        client, run_id = self._logger.experiment, self._logger.run_id
+        client, run_id = self._logger.experiment, str(self._logger.run_id)
+        self._run_id = run_id
         self._marks.note(self.name, id=run_id)
         client.update_run(run_id, status="RUNNING")
         known = client.get_run(run_id).data.params
@@ -386,9 +375,6 @@ class _MlflowFeed(_Feed):
 
     def _send(self, step: int, numbers: dict[str, float]) -> None:
         self._logger.log_metrics({_mlflow_name(name): value for name, value in numbers.items()}, step=step)
-
-    def _run_id(self) -> str:
-        return str(self._logger.run_id)
 
 
 def _mlflow_name(name: str) -> str:

@@ -7,7 +7,7 @@ through the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,31 +39,41 @@ def gather_samples(
 
     share: what this rank has sampled of the validation.
     """
-    chosen = list(_chosen(groups, num_kept))
+    if num_kept is None:
+        chosen = [(index, member) for index, group in enumerate(groups) for member in group.members]
+    else:
+        # The first rollouts of groups that are spread evenly over all, and so over the prompt files; if there are not
+        # enough, second rollouts, and so on.
+        chosen = []
+        for place in range(max((len(group.members) for group in groups), default=0)):
+            here = [(i, group.members[place]) for i, group in enumerate(groups) if len(group.members) > place]
+            num_taken = min(num_kept - len(chosen), len(here))
+            chosen += [here[number * len(here) // num_taken] for number in range(num_taken)]
     wanted = {(index, member.rollout.sibling) for index, member in chosen}
     mine = {(i, r.sibling): r.text for i, group in share.items() for r in group if (i, r.sibling) in wanted}
     texts = {key: text for part in ranks.gather(mine) for key, text in part.items()}
     return [Sample(member=member, text=texts[index, member.rollout.sibling]) for index, member in chosen]
 
 
-def _chosen(groups: Sequence[RolloutGroup], num_kept: int | None) -> Iterator[tuple[int, ScoredRollout]]:
-    """Yields (index of the group, member): all in order if num_kept is None. Otherwise the first rollouts of groups
-    that are spread evenly over all, and so over the prompt files; if there are not enough, second rollouts, and so on.
-    """
-    if num_kept is None:
-        yield from ((index, member) for index, group in enumerate(groups) for member in group.members)
-        return
-    num_left = num_kept
-    for place in range(max((len(group.members) for group in groups), default=0)):
-        here = [(i, group.members[place]) for i, group in enumerate(groups) if len(group.members) > place]
-        num_taken = min(num_left, len(here))
-        yield from (here[number * len(here) // num_taken] for number in range(num_taken))
-        num_left -= num_taken
-
-
 def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[Sample]) -> None:
     """Writes the samples of a stage's validation, which followed `step`."""
-    lines = [json.dumps(_record(step, sample), ensure_ascii=False) for sample in samples]
+    lines = []
+    for sample in samples:
+        member, rollout, prompt = sample.member, sample.member.rollout, sample.member.rollout.prompt
+        record = {
+            "step": step,
+            "uid": prompt.uid,
+            "domain": prompt.domain,
+            "source": prompt.source,
+            "prompt": prompt.text,
+            "response": sample.text,
+            "score": member.verdict.score,
+            "verdict": member.verdict.verdict,
+            "finish": rollout.finish.value,
+            "num_tokens": rollout.num_tokens,
+            **({"parts": dict(member.parts)} if member.parts else {}),
+        }
+        lines.append(json.dumps(record, ensure_ascii=False))
     if lines:
         replace_text(sample_files(run_dir).path(step, stage), "\n".join(lines) + "\n")
 
@@ -72,20 +82,3 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
     """Returns a record per sample with step, uid, domain, source, prompt, response, score, verdict, finish and
     num_tokens; with reward functions also parts, which maps their names to values."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _record(step: int, sample: Sample) -> dict[str, Any]:
-    member, rollout, prompt = sample.member, sample.member.rollout, sample.member.rollout.prompt
-    return {
-        "step": step,
-        "uid": prompt.uid,
-        "domain": prompt.domain,
-        "source": prompt.source,
-        "prompt": prompt.text,
-        "response": sample.text,
-        "score": member.verdict.score,
-        "verdict": member.verdict.verdict,
-        "finish": rollout.finish.value,
-        "num_tokens": rollout.num_tokens,
-        **({"parts": dict(member.parts)} if member.parts else {}),
-    }

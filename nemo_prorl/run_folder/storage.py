@@ -134,8 +134,19 @@ def replacing_folder(final: Path) -> Iterator[Path]:
 
 
 def check_writable(key: str, folder: Path) -> None:
-    """Raises ConfigError unless files can be created in the folder. `key` is what the user wrote."""
-    if reason := _why_not_writable(folder):
+    """Raises ConfigError unless files can be created in the folder, which need not exist yet: before a long computation
+    whose result would be lost. `key` is what the user wrote."""
+    nearest, reason = nearest_existing(folder), ""
+    if not nearest.is_dir():
+        reason = f"{nearest} is a file, not a folder"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        reason = f"{nearest} is not writable"
+    else:
+        try:  # some file systems, such as /proc, claim to be writable and are not
+            Path(tempfile.mkdtemp(prefix=ASIDE, dir=nearest)).rmdir()
+        except OSError as error:
+            reason = f"no folder can be made in {nearest} ({error.strerror})"
+    if reason:
         raise ConfigError(f"{key} cannot be written, because {reason}: write a folder that you may write to.")
 
 
@@ -144,21 +155,6 @@ def check_writable_file(key: str, file: Path) -> None:
     if file.is_dir():
         raise ConfigError(f"{key} is a folder: write the name of a file.")
     check_writable(key, file.absolute().parent)
-
-
-def _why_not_writable(folder: Path) -> str:
-    """Returns why no files can be created in a folder, which need not exist yet; empty if they can. For checks before a
-    long computation whose result would be lost."""
-    nearest = nearest_existing(folder)
-    if not nearest.is_dir():
-        return f"{nearest} is a file, not a folder"
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        return f"{nearest} is not writable"
-    try:  # some file systems, such as /proc, claim to be writable and are not
-        Path(tempfile.mkdtemp(prefix=ASIDE, dir=nearest)).rmdir()
-    except OSError as error:
-        return f"no folder can be made in {nearest} ({error.strerror})"
-    return ""
 
 
 def nearest_existing(path: Path) -> Path:

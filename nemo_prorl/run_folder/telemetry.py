@@ -102,14 +102,13 @@ def is_record(value: Any) -> bool:
 
 def _lines(content: bytes) -> list[Any]:
     """Returns the value of every line that is not empty; None for one that is no JSON."""
-    return [_parsed(line) for line in content.splitlines() if line.strip()]
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    values = []
+    for line in filter(bytes.strip, content.splitlines()):
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError):
+            values.append(None)
+    return values
 
 
 class Telemetry:
@@ -170,7 +169,12 @@ class Telemetry:
             for line in self._progress.lines(record, stage_step):
                 self._log.say(line)
         if PROMPT_MEAN in record:
-            self._log.say(_validation_line(record))
+            rewards = sorted(key for key in record if re.fullmatch("validation/[^/]+/score", key))
+            parts = ", ".join(f"{key.split('/')[1]} {record[key]:.3f}" for key in rewards)
+            means = f"reward {record[PROMPT_MEAN]:.3f}"
+            if DOMAIN_MEAN in record:
+                means = f"mean over domains {record[DOMAIN_MEAN]:.3f}, over prompts {record[PROMPT_MEAN]:.3f}"
+            self._log.say(f"   held out at step {record['step']}: {means} ({parts})")
         for line in self._watch(record):
             self._log.say(f"   {line}")
 
@@ -234,28 +238,16 @@ class Progress:
         is_due = self._num_shown % self.TITLE_EVERY == 0
         self._num_shown += 1
         self._shown_s += float(record.get("time/step_s", 0.0))
+        # What is left, in its two largest units: 4m05s, 3h20m, 12d03h.
         left_s = self._shown_s / self._num_shown * (self._num_steps - stage_step)
+        minutes, seconds = divmod(int(left_s), 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        left = f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s"
+        if days:
+            left = f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
         position = f"{stage_step:>{width // 2}}/{total}"
         cells = "".join(column.cell(record) for column in COLUMNS)
-        line = f"{position:<{width}}{cells}{_left(left_s):>{LEFT_WIDTH}}"
+        line = f"{position:<{width}}{cells}{left:>{LEFT_WIDTH}}"
         title = f"{'step'.center(width)}{titles}{'left':>{LEFT_WIDTH}}"
         return [title, line] if is_due else [line]
-
-
-def _left(seconds: float) -> str:
-    """Returns a duration in its two largest units: 4m05s, 3h20m, 12d03h."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes_of_hour = divmod(minutes, 60)
-    days, hours_of_day = divmod(hours, 24)
-    if days:
-        return f"{days}d{hours_of_day:02d}h" if days < 100 else f"{days}d"
-    return f"{hours}h{minutes_of_hour:02d}m" if hours else f"{minutes}m{rest:02d}s"
-
-
-def _validation_line(record: Mapping[str, Any]) -> str:
-    rewards = sorted(key for key in record if re.fullmatch("validation/[^/]+/score", key))
-    parts = ", ".join(f"{key.split('/')[1]} {record[key]:.3f}" for key in rewards)
-    means = f"reward {record[PROMPT_MEAN]:.3f}"
-    if DOMAIN_MEAN in record:
-        means = f"mean over domains {record[DOMAIN_MEAN]:.3f}, over prompts {record[PROMPT_MEAN]:.3f}"
-    return f"   held out at step {record['step']}: {means} ({parts})"

@@ -27,6 +27,14 @@ MEASUREMENT = "measurement"
 """Name of what the validation measured, in the record of each validation: its prompts, settings and graders. Values of
 validations with different names do not compare."""
 
+MEASURED_OPTIONS = (
+    "validation.num_rollouts",
+    "validation.temperature",
+    "validation.top_p",
+    "sampler.max_response_tokens",
+)
+"""The options that are part of it; held-out prompts and graders are the rest (`training.evaluation.measurement`)."""
+
 EARLY = "is_early_validation"
 """1 in the record of a validation that is due only because of validation.early. The controller ignores it, because it
 counts validations and expects them an interval apart."""

@@ -20,6 +20,7 @@ from typing import Any
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import PendingSave, Policy
+from nemo_prorl.run_folder import storage
 from nemo_prorl.run_folder.checkpoints import (
     CHECKPOINTS_FOLDER,
     CORRUPT,
@@ -32,16 +33,6 @@ from nemo_prorl.run_folder.checkpoints import (
     checkpoint_name,
     find_checkpoints,
     say_once,
-)
-from nemo_prorl.run_folder.storage import (
-    ASIDE,
-    Fingerprint,
-    changed_content,
-    copy_model_files,
-    fingerprints,
-    sync,
-    write_manifest,
-    write_text,
 )
 from nemo_prorl.types import RunState
 
@@ -57,7 +48,7 @@ def is_intact(checkpoint: Checkpoint, ranks: Ranks) -> bool:
     """Returns whether the checkpoint's files have the content that was written. Collective: each rank reads a part of
     them. Renames a corrupt checkpoint, so that no run uses it, and says so in one line."""
     layout = ranks.layout
-    mine = changed_content(checkpoint.path, share=layout.rank, num_shares=layout.world_size)
+    mine = storage.changed_content(checkpoint.path, share=layout.rank, num_shares=layout.world_size)
     damage = next((text for text in ranks.gather(mine) if text), "")
     if damage and layout.is_main:
         aside = checkpoint.path.with_name(CORRUPT + checkpoint.path.name)
@@ -97,8 +88,17 @@ class CheckpointWriter:
 
     def __post_init__(self) -> None:
         self._folder = self.run_dir / CHECKPOINTS_FOLDER
-        if self.ranks.layout.is_main:
-            _clear_leftovers(self._folder)
+        if not self.ranks.layout.is_main:
+            return
+        # A killed run has left unfinished saves, deletions and replacements behind.
+        for path in [*self._folder.glob(f"{storage.ASIDE}*"), *self._folder.glob(f"{REMOVING}*")]:
+            shutil.rmtree(path, ignore_errors=True)
+        for replaced in self._folder.glob(f"step-*{REPLACED}"):
+            final = replaced.with_suffix("")
+            if final.exists():
+                _remove(replaced)
+            else:
+                os.replace(replaced, final)
 
     def save(self, policy: Policy, state: RunState, *, score: float | None = None) -> Path:
         """Begins to save policy and state; both may change afterwards. Waits for an unfinished save first. Returns the
@@ -110,7 +110,12 @@ class CheckpointWriter:
         self.finish()
         began = perf_counter()
         final = self._folder / checkpoint_name(state)
-        aside = self._folder / f"{ASIDE}{final.name}"
+        aside = self._folder / f"{storage.ASIDE}{final.name}"
+
+        def make_anew() -> None:
+            shutil.rmtree(aside, ignore_errors=True)
+            (aside / POLICY_FOLDER).mkdir(parents=True)
+
         with self._waiting():
             record = {
                 "state": asdict(state),
@@ -119,7 +124,7 @@ class CheckpointWriter:
                 "reference_hash": policy.reference_hash(),
                 "provenance": self.provenance,
             }
-            self._attempt(aside, lambda: _make_anew(aside), main_only=True)
+            self._attempt(aside, make_anew, main_only=True)
             self._saving = _Saving(
                 final=final,
                 aside=aside,
@@ -170,10 +175,26 @@ class CheckpointWriter:
         self._attempt(saving.aside, saving.pending.finish)
 
         def publish() -> None:
-            write_text(saving.aside / STATE_FILE, saving.text)
-            write_manifest(saving.aside, known)
-            _replace(saving.aside, saving.final)
-            self._clear_old(saving.stage)
+            storage.write_text(saving.aside / STATE_FILE, saving.text)
+            storage.write_manifest(saving.aside, known)
+            # A stage that ends as saturated saves the same step again. The old one is deleted last, so that there is
+            # always one on disk.
+            replaced = saving.final.with_name(saving.final.name + REPLACED)
+            if saving.final.exists():
+                if replaced.exists():
+                    _remove(replaced)
+                os.replace(saving.final, replaced)
+            os.replace(saving.aside, saving.final)
+            storage.sync(self._folder)
+            if replaced.exists():
+                _remove(replaced)
+            checkpoints = find_checkpoints(self.run_dir)
+            kept = {one.path for one in worth_keeping(checkpoints, saving.stage, self.params)}
+            for checkpoint in checkpoints:
+                if checkpoint.path not in kept:
+                    _remove(checkpoint.path)
+            for left in self._folder.glob(f"{REMOVING}*"):
+                shutil.rmtree(left, ignore_errors=True)
 
         self._attempt(saving.aside, publish, main_only=True)
 
@@ -189,7 +210,12 @@ class CheckpointWriter:
 
     def _agree(self, aside: Path, failure: Exception | None) -> None:
         """Raises CheckpointNotSaved on every rank if any of them has failed. Collective."""
-        reason = next((text for text in self.ranks.gather(_reason(failure)) if text), "")
+        cause: BaseException | None = failure
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__ or cause.__context__
+        # The operating system's error says more than torch's, which only says that a write has failed.
+        mine = "" if failure is None else f"{cause or repr(failure)}"
+        reason = next((text for text in self.ranks.gather(mine) if text), "")
         if not reason:
             return
         if self.ranks.layout.is_main:
@@ -200,19 +226,10 @@ class CheckpointWriter:
             left = f"{checkpoints[-1].path} is whole" if checkpoints else "there is none before it"
         except ConfigError as error:
             left = str(error).removesuffix(".")
-        name = aside.name.removeprefix(ASIDE)
+        name = aside.name.removeprefix(storage.ASIDE)
         raise CheckpointNotSaved(
             f"checkpoint {name} could not be saved in {self._folder}: {reason}; {left}."
         ) from failure
-
-    def _clear_old(self, stage: str) -> None:
-        checkpoints = find_checkpoints(self.run_dir)
-        kept = {checkpoint.path for checkpoint in worth_keeping(checkpoints, stage, self.params)}
-        for checkpoint in checkpoints:
-            if checkpoint.path not in kept:
-                _remove(checkpoint.path)
-        for left in self._folder.glob(f"{REMOVING}*"):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 class SaveSchedule:
@@ -282,7 +299,7 @@ class _Saving:
     began: float
     thread: threading.Thread = field(init=False)
     """A daemon thread: a run that fails meanwhile must not wait for a checkpoint that will never be completed."""
-    files: dict[str, Fingerprint] = field(default_factory=dict)
+    files: dict[str, storage.Fingerprint] = field(default_factory=dict)
     """The files that the thread has written."""
     failure: Exception | None = None
     seconds: float = 0.0
@@ -294,39 +311,11 @@ class _Saving:
     def _write(self) -> None:
         try:
             if self.model_dir is not None:
-                copy_model_files(self.model_dir, self.aside / MODEL_FOLDER)
-            self.files = fingerprints(self.aside, self.pending.write())
+                storage.copy_model_files(self.model_dir, self.aside / MODEL_FOLDER)
+            self.files = storage.fingerprints(self.aside, self.pending.write())
         except Exception as error:  # raised at the next step boundary, on every rank
             self.failure = error
         self.seconds = perf_counter() - self.began
-
-
-def _reason(failure: BaseException | None) -> str:
-    """Returns why a save failed; empty if it did not. Prefers the operating system's error to torch's, which only says
-    that a write has failed."""
-    cause = failure
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__ or cause.__context__
-    return "" if failure is None else f"{cause or repr(failure)}"
-
-
-def _make_anew(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / POLICY_FOLDER).mkdir(parents=True)
-
-
-def _replace(aside: Path, final: Path) -> None:
-    """Gives the new checkpoint its final name. If there is one of that name (a stage that ends as saturated saves the
-    same step again), the old one is deleted last, so that there is always one on disk."""
-    replaced = final.with_name(final.name + REPLACED)
-    if final.exists():
-        if replaced.exists():
-            _remove(replaced)
-        os.replace(final, replaced)
-    os.replace(aside, final)
-    sync(final.parent)
-    if replaced.exists():
-        _remove(replaced)
 
 
 def _remove(path: Path) -> None:
@@ -336,15 +325,3 @@ def _remove(path: Path) -> None:
     removing = path.with_name(f"{REMOVING}{path.name}.{time_ns()}")  # the same step may be left from before
     os.replace(path, removing)
     shutil.rmtree(removing, ignore_errors=True)
-
-
-def _clear_leftovers(folder: Path) -> None:
-    """Removes what a killed run has left behind: unfinished saves, deletions and replacements."""
-    for path in [*folder.glob(f"{ASIDE}*"), *folder.glob(f"{REMOVING}*")]:
-        shutil.rmtree(path, ignore_errors=True)
-    for replaced in folder.glob(f"step-*{REPLACED}"):
-        final = replaced.with_suffix("")
-        if final.exists():
-            _remove(replaced)
-        else:
-            os.replace(replaced, final)

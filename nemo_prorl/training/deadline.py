@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import FrameType
 
@@ -99,23 +99,16 @@ class Deadline:
 
 
 def find_ends(config: ExpManagerConfig, environment: Mapping[str, str] = os.environ) -> dict[str, float]:
-    """The limits for `Deadline`: exp_manager.max_time_per_run since the start of the process, and the end of the Slurm
-    job that this process is part of."""
-    users_end = STARTED + config.max_time_per_run_s if config.max_time_per_run_s else None
-    ends = {"exp_manager.max_time_per_run": users_end, "the Slurm job's time limit": _slurm_end(environment)}
-    return {name: end for name, end in ends.items() if end is not None}
-
-
-def _slurm_end(environment: Mapping[str, str]) -> float | None:
-    """Seconds since 1970; None outside of Slurm, or for a job without a limit."""
+    """Returns the limits for `Deadline`: exp_manager.max_time_per_run since the start of the process, and the end of
+    the Slurm job that this process is part of."""
+    ends, of_slurm = {}, "the Slurm job's time limit"
+    if config.max_time_per_run_s:
+        ends["exp_manager.max_time_per_run"] = STARTED + config.max_time_per_run_s
     if environment.get("SLURM_JOB_END_TIME", "").isdigit():  # Slurm 23.02 and later
-        return float(environment["SLURM_JOB_END_TIME"])
-    job = environment.get("SLURM_JOB_ID")
-    if not job:
-        return None
-    command = ["squeue", "--noheader", f"--job={job}", "--format=%e"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        return datetime.fromisoformat(answer.strip()).timestamp()
-    except (OSError, subprocess.SubprocessError, ValueError):  # N/A for a job without a limit
-        return None
+        ends[of_slurm] = float(environment["SLURM_JOB_END_TIME"])
+    elif job := environment.get("SLURM_JOB_ID"):
+        command = ["squeue", "--noheader", f"--job={job}", "--format=%e"]
+        with suppress(OSError, subprocess.SubprocessError, ValueError):  # N/A for a job without a limit
+            answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+            ends[of_slurm] = datetime.fromisoformat(answer.strip()).timestamp()
+    return ends

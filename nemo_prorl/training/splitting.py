@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nemo_prorl.algorithm.advantage import response_kl, step_advantages
-from nemo_prorl.config import AlgorithmConfig, RunConfig
+from nemo_prorl.config import RunConfig
 from nemo_prorl.data.batch import TrainingRow, balance
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.training.sampling.collector import Collection
@@ -27,9 +27,20 @@ def split_over_ranks(collection: Collection, config: RunConfig, ranks: Ranks) ->
     loss is divided.
     """
     layout = ranks.layout
-    advantages = step_advantages(
-        collection.groups, config.algorithm, _kl_sums(collection, config.algorithm, ranks)
-    )
+    kl_sums: list[
+        list[float]
+    ] = []  # [group][member]; each replica computes it for the rollouts that it prepared
+    if config.algorithm.takes_kl_from_rewards:
+        mine = {
+            key: response_kl(row.old_logprobs, row.reference_logprobs, config.algorithm)
+            for key, row in collection.prepared.items()
+        }
+        found = {key: kl for part in ranks.gather_replicas(mine) for key, kl in part.items()}
+        kl_sums = [
+            [found[index, member.rollout.sibling] for member in collection.sampled[index].members]
+            for index in collection.kept
+        ]
+    advantages = step_advantages(collection.groups, config.algorithm, kl_sums)
     num_updates = min(config.trainer.updates_per_step, len(collection.kept))
     split: list[list[list[tuple[Key, float]]]] = []  # [update][replica] -> (rollout, advantage)
     for share in np.array_split(np.arange(len(collection.kept)), num_updates):
@@ -68,19 +79,3 @@ def _exchange(collection: Collection, owner: Mapping[Key, int], ranks: Ranks) ->
         for parcel in ranks.exchange(parcels)
         for key, (token_ids, sampler, old, reference) in parcel.items()
     }
-
-
-def _kl_sums(collection: Collection, config: AlgorithmConfig, ranks: Ranks) -> list[list[float]]:
-    """Returns the KL of every response to the reference as [group][member], or nothing unless rewards include it. Each
-    replica computes it for the rollouts that it prepared."""
-    if not config.takes_kl_from_rewards:
-        return []
-    mine = {
-        key: response_kl(row.old_logprobs, row.reference_logprobs, config)
-        for key, row in collection.prepared.items()
-    }
-    found = {key: kl for part in ranks.gather_replicas(mine) for key, kl in part.items()}
-    return [
-        [found[index, member.rollout.sibling] for member in collection.sampled[index].members]
-        for index in collection.kept
-    ]

@@ -20,12 +20,22 @@ from nemo_prorl.types import Finish, PreparedRollout, ScoredRollout
 def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updates: int) -> dict[str, float]:
     """Returns all metrics of this module but `sampling_statistics`. num_updates: optimizer updates of the run before
     this step."""
+    # By how many updates the weights that sampled the kept groups are older than those that the step begins with, mean
+    # over rollouts: 0 unless they were sampled ahead.
+    versions = [m.rollout.policy_version for group in collection.groups for m in group.members]
+    updates_behind = num_updates - float(np.mean(versions))
+    shaped = Counter(rule for group in collection.sampled for m in group.members for rule in m.shaped_by)
+    busy, exposed = collection.grading_busy_s, collection.grading_exposed_s
     return {
         **rollout_metrics(collection),
-        "sampler/updates_behind": updates_behind(collection, num_updates),
+        "sampler/updates_behind": updates_behind,
         **selection_metrics(collection),
-        **shaping_metrics(collection, shaping, num_updates),
-        **grading_metrics(collection),
+        **{f"shaping/{rule}/num_rollouts": float(shaped[rule]) for rule in SHAPINGS},
+        "shaping/length_penalty/on": float(length_penalty_is_on(num_updates, shaping.length_penalty)),
+        "grading/busy_s": busy,
+        "grading/exposed_s": exposed,
+        # The share that overlapped with sampling and log-probability passes.
+        "grading/overlap_share": max(0.0, 1.0 - exposed / busy) if busy > 0 else 1.0,
     }
 
 
@@ -70,13 +80,6 @@ def sampling_statistics(prepared: Iterable[PreparedRollout], config: RunConfig) 
     return statistics
 
 
-def updates_behind(collection: Collection, num_updates: int) -> float:
-    """Returns by how many updates the weights that sampled the kept groups are older than those that the step begins
-    with, mean over rollouts; 0 unless they were sampled ahead. num_updates: optimizer updates before this step."""
-    versions = [m.rollout.policy_version for group in collection.groups for m in group.members]
-    return num_updates - float(np.mean(versions))
-
-
 def selection_metrics(collection: Collection) -> dict[str, float]:
     """Returns how many of the sampled prompts were kept, and why the others were not."""
     counts = {f"dynamic_sampling/num_{kind.value}": float(collection.kinds[kind]) for kind in Informativeness}
@@ -91,28 +94,6 @@ def selection_metrics(collection: Collection) -> dict[str, float]:
         "dynamic_sampling/surplus_share": not_needed / max(1, collection.num_tokens),
         "dynamic_sampling/num_rounds": float(collection.num_rounds),
         "dynamic_sampling/num_failed_rollouts": float(sum(group.num_failed for group in collection.sampled)),
-    }
-
-
-def shaping_metrics(collection: Collection, config: ShapingConfig, num_updates: int) -> dict[str, float]:
-    """Returns to how many of the sampled rollouts each rule of shaping applied, and whether the length penalty is on.
-
-    num_updates: optimizer updates of the run before this step.
-    """
-    applied = Counter(rule for group in collection.sampled for m in group.members for rule in m.shaped_by)
-    counts = {f"shaping/{rule}/num_rollouts": float(applied[rule]) for rule in SHAPINGS}
-    return counts | {
-        "shaping/length_penalty/on": float(length_penalty_is_on(num_updates, config.length_penalty))
-    }
-
-
-def grading_metrics(collection: Collection) -> dict[str, float]:
-    """Returns the seconds of grading, and the share that overlapped with sampling and log-probability passes."""
-    busy, exposed = collection.grading_busy_s, collection.grading_exposed_s
-    return {
-        "grading/busy_s": busy,
-        "grading/exposed_s": exposed,
-        "grading/overlap_share": max(0.0, 1.0 - exposed / busy) if busy > 0 else 1.0,
     }
 
 

@@ -28,18 +28,16 @@ from nemo_prorl.run_folder.validation_metrics import (
     check_monitor,
     measurement_name,
 )
+from nemo_prorl.training import evaluation, splitting, step_metrics
 from nemo_prorl.training.checkpoint import CheckpointWriter, SaveSchedule
 from nemo_prorl.training.control.controller import Decision, ResetController
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
-from nemo_prorl.training.evaluation import evaluate, summarise, validation_settings
 from nemo_prorl.training.sampling.collector import Collection, Collector, NothingToLearn, Saturated
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import Refit, Refitted
-from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.training.stages import ENDS_STAGE, Outcome, last_line
-from nemo_prorl.training.step_metrics import collection_metrics, sampling_statistics
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState, UpdateReport
@@ -141,9 +139,14 @@ class ProRLTrainer:
         while outcome is None:
             self._poll_saving()
             self.stopwatch.restart()
+            # The next step's rollouts are sampled during this step's updates. Not before a checkpoint, because a run
+            # that resumes from it samples them with newer weights and would get other rollouts.
+            next_step = self.state.stage_step + 1
+            is_last = next_step == self.config.trainer.num_steps
+            ahead = self.config.sampler.ahead and not is_last and not self.schedule.is_due(next_step)
             try:
                 # sample, grade, keep informative groups
-                collection = self.collector.collect(self.state, ahead=self._samples_ahead())
+                collection = self.collector.collect(self.state, ahead=ahead)
             except Saturated as saturated:
                 self.collector.drop_ahead()  # the last validation needs the sampler
                 outcome = self._close_step({}, why=str(saturated))
@@ -301,7 +304,7 @@ class ProRLTrainer:
         summarised = partial(update_statistics, config=algorithm, with_kl=self.config.measures_kl)
         try:
             with self.stopwatch.measure("exchange_s"):
-                updates = split_over_ranks(collection, self.config, self.ranks)
+                updates = splitting.split_over_ranks(collection, self.config, self.ranks)
         except ValueError as error:  # nothing has changed yet
             raise NonFiniteUpdate(f"step {self.state.step + 1} is not trained on: {error}.") from error
         reports: list[UpdateReport] = []
@@ -338,7 +341,7 @@ class ProRLTrainer:
         step's entropy. Collective."""
         step_s = self.stopwatch.elapsed_s()
         updates_before = self.state.num_updates - len(reports)
-        mine = [*statistics, *sampling_statistics(collection.prepared.values(), self.config)]
+        mine = [*statistics, *step_metrics.sampling_statistics(collection.prepared.values(), self.config)]
         objective = merge_statistics([part for parts in self.ranks.gather_replicas(mine) for part in parts])
         coefficient = self._entropy_coefficient()
         self.state.entropy = objective["objective/entropy"]
@@ -347,7 +350,7 @@ class ProRLTrainer:
         )
         num_tokens = collection.num_tokens
         return {
-            **collection_metrics(collection, self.config.shaping, updates_before),
+            **step_metrics.collection_metrics(collection, self.config.shaping, updates_before),
             **objective,
             **self.refitted.metrics,
             "sampler/num_preemptions": self.fleet.take_preemptions(),
@@ -382,9 +385,9 @@ class ProRLTrainer:
         if not self.held_out:
             return {}
         with self.stopwatch.measure("validation_s"):
-            groups, share = evaluate(
+            groups, share = evaluation.evaluate(
                 self.held_out,
-                validation_settings(self.config),
+                evaluation.validation_settings(self.config),
                 fleet=self.fleet,
                 grader=self.grader,
                 ranks=self.ranks,
@@ -397,19 +400,12 @@ class ProRLTrainer:
             self.telemetry.held_out(self.state.step, kept)
         seconds = self.stopwatch.seconds["validation_s"]
         self.deadline.note("validation", seconds)
-        summary = summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
+        summary = evaluation.summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
         self.state.validation.append({"step": self.state.step, **summary})
         measured: dict[str, Any] = {f"validation/{name}": value for name, value in summary.items()}
         if self.state.measurement:
             measured[MEASUREMENT] = measurement_name(self.state.measurement)
         return measured | {"time/validation_s": seconds}
-
-    def _samples_ahead(self) -> bool:
-        """Returns whether to sample the next step's rollouts during this step's updates. Not before a checkpoint,
-        because a run that resumes from it samples them with newer weights and would get other rollouts."""
-        this = self.state.stage_step + 1
-        is_last = this == self.config.trainer.num_steps
-        return self.config.sampler.ahead and not is_last and not self.schedule.is_due(this)
 
     def _save(self) -> None:
         """Begins to save a checkpoint; training may go on meanwhile."""

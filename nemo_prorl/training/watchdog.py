@@ -129,7 +129,13 @@ class Watchdog:
             with where.open("w", encoding="utf-8") as file:
                 print(f"{what}. Its threads, most recent call first:\n", file=file, flush=True)
                 faulthandler.dump_traceback(file)
-            _write_collectives(where, self._rank)
+                if "torch" in sys.modules:  # a process without torch has no collectives
+                    from nemo_prorl.distributed import traces_of_collectives, unfinished_collectives
+
+                    for backend, trace in traces_of_collectives().items():
+                        where.with_name(f"{backend}_{self._rank}").write_bytes(trace)
+                        for line in unfinished_collectives(trace):
+                            print(f"waiting in {line}", file=file, flush=True)
         except Exception as error:
             hint = f"{where} is not complete ({error})"
         try:
@@ -137,19 +143,6 @@ class Watchdog:
             time.sleep(LAST_WORDS_S)
         finally:
             os._exit(1)
-
-
-def _write_collectives(where: Path, rank: int) -> None:
-    """Adds this rank's unfinished collectives to the file of its stacks, and writes torch's own traces beside it."""
-    if "torch" not in sys.modules:  # a process without torch has no collectives
-        return
-    from nemo_prorl.distributed import traces_of_collectives, unfinished_collectives
-
-    for backend, trace in traces_of_collectives().items():
-        where.with_name(f"{backend}_{rank}").write_bytes(trace)
-        with where.open("a", encoding="utf-8") as file:
-            for line in unfinished_collectives(trace):
-                print(f"waiting in {line}", file=file)
 
 
 def heartbeat(run_dir: Path) -> Path:

@@ -19,7 +19,14 @@ def label_of(row: Mapping[str, Any], column: str | None = None) -> object:
     different fields pad them with None. Raises BadLabel.
     """
     if column is None and row.get("domain") is not None and row.get("task") is not None:
-        return {"domain": row["domain"], "task": _object(row["task"])}
+        task = row["task"]
+        try:
+            task = json.loads(task) if isinstance(task, str) else task
+        except ValueError as error:
+            raise BadLabel(
+                f"the column task must hold an object or its JSON text, not {task[:80]!r}"
+            ) from error
+        return {"domain": row["domain"], "task": task}
     names = [name for name in LABEL_COLUMNS if row.get(name) is not None] if column is None else [column]
     if len(names) != 1 or row.get(names[0]) is None:
         raise BadLabel(
@@ -50,10 +57,7 @@ def text_of(completion: object) -> str:
     if not isinstance(completion, list | tuple):
         raise TypeError(f"a completion must be text or a list of messages, not {type(completion).__name__}")
     messages = [message for message in map(_fields, completion) if message.get("role") == "assistant"]
-    return _content(messages[-1].get("content")) if messages else ""
-
-
-def _content(content: object) -> str:
+    content = messages[-1].get("content") if messages else None
     if content is None or isinstance(content, str):
         return content or ""
     parts: Iterable[Any] = content if isinstance(content, list | tuple) else [content]
@@ -63,12 +67,3 @@ def _content(content: object) -> str:
 def _fields(message: object) -> Mapping[str, Any]:
     """Returns a message as a mapping, whether it is one or an object with such attributes."""
     return message if isinstance(message, Mapping) else getattr(message, "__dict__", {})
-
-
-def _object(task: object) -> object:
-    if not isinstance(task, str):
-        return task
-    try:
-        return json.loads(task)
-    except ValueError as error:
-        raise BadLabel(f"the column task must hold an object or its JSON text, not {task[:80]!r}") from error

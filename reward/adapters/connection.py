@@ -6,8 +6,9 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,12 +25,22 @@ class NotGraded(RuntimeError):
 
 
 class StopTraining(BaseException):
-    """The service could not grade a response; the message is one sentence. For callers that turn an Exception into a 0.
+    """A response cannot be graded; the message is one sentence. For callers that turn an Exception into a 0.
 
     Deliberately not an Exception. Some trainers wrap the user's reward function in `except Exception` and go on with a
     reward of 0: verl 0.9.1 in its rate-limited and PRIME reward managers
     (experimental/reward_loop/reward_manager/limited.py, workers/reward_manager/prime.py), and verifiers up to 0.3 in
-    Rubric (rubrics/rubric.py). A policy would then learn that its answers are wrong whenever the service is down."""
+    Rubric (rubrics/rubric.py). A policy would then learn that its answers are wrong whenever the service is down, or
+    whenever a row's label defines no task."""
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Turns every Exception, such as BadLabel, into StopTraining with its sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise StopTraining(f"a response cannot be graded ({type(error).__name__}): {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +72,17 @@ class Connection:
     def client(self) -> RewardClient:
         """Returns this process's client. Raises RewardServiceError if servers or token file cannot be used."""
         with _state.lock:
-            client = _state.clients.get(self)
-            if client is None:
-                client = _state.clients[self] = self._new_client()
+            if self not in _state.clients:
+                folders = [name for name in self.servers if not is_url(name)]
+                client = _state.clients[self] = RewardClient(
+                    urls=[] if folders else self.servers,
+                    discovery_dir=Path(folders[0]) if folders else None,
+                    token_file=None if self.token_file is None else Path(self.token_file),
+                    request_timeout_s=_ATTEMPT_S,
+                    max_attempts=_ATTEMPTS,
+                )
                 atexit.register(client.close)
-            return client
-
-    def _new_client(self) -> RewardClient:
-        folders = [name for name in self.servers if not is_url(name)]
-        return RewardClient(
-            urls=[] if folders else self.servers,
-            discovery_dir=Path(folders[0]) if folders else None,
-            token_file=None if self.token_file is None else Path(self.token_file),
-            request_timeout_s=_ATTEMPT_S,
-            max_attempts=_ATTEMPTS,
-        )
+            return _state.clients[self]
 
 
 def connection(

@@ -24,7 +24,7 @@ from reward.adapters.columns import label_of, rows_of, text_of
 from reward.adapters.connection import Connection, connection
 from reward.extract import THINK_END, THINK_START
 from reward.protocol import ScoreResult
-from reward.rows import opens_thought, request_of_label
+from reward.rows import BadLabel, opens_thought, request_of_label
 
 log = logging.getLogger("reward.adapters.trl")
 
@@ -84,29 +84,29 @@ class RewardFunction:
         task."""
         rows = rows_of(columns, len(completions))
         responses = [text_of(completion) for completion in completions]
-        requests = [
-            request_of_label(
-                response,
-                label_of(row, self.label_column),
-                domain=self.domain,
-                in_thought=self._opens_thought(prompt, row),
-            )
-            for prompt, response, row in zip(prompts, responses, rows, strict=True)
-        ]
+        requests = []
+        for prompt, response, row in zip(prompts, responses, rows, strict=True):
+            in_thought = self.in_thought
+            if in_thought is None:
+                in_row = row.get("in_thought")
+                in_thought = opens_thought(prompt) if in_row is None else bool(in_row)
+            label = label_of(row, self.label_column)
+            requests.append(request_of_label(response, label, domain=self.domain, in_thought=in_thought))
         if self.in_thought is None and any(
-            not request.in_thought and _ends_a_thought_of_the_prompt(request.response) for request in requests
+            # It ends a thought that it has not begun.
+            not request.in_thought
+            and THINK_END in request.response
+            and THINK_START not in request.response.partition(THINK_END)[0]
+            for request in requests
         ):
             _warn_of_thoughts()
         results = self.connection.grade(requests)
+        if bad := next((result for result in results if result.verdict == "invalid_task"), None):
+            raise BadLabel(str(bad.details.get("reason")))
         num_not_graded = _report(results)
         if log_metric is not None:
             log_metric(f"{self.name}/not_graded", num_not_graded / max(len(results), 1))
         return [result.score for result in results]
-
-    def _opens_thought(self, prompt: Any, row: dict[str, Any]) -> bool:
-        if self.in_thought is not None:
-            return self.in_thought
-        return bool(row["in_thought"]) if row.get("in_thought") is not None else opens_thought(prompt)
 
 
 def _report(results: Sequence[ScoreResult]) -> int:
@@ -121,11 +121,6 @@ def _report(results: Sequence[ScoreResult]) -> int:
             reasons.most_common(1)[0][0],
         )
     return reasons.total()
-
-
-def _ends_a_thought_of_the_prompt(response: str) -> bool:
-    before, end, _ = response.partition(THINK_END)
-    return bool(end) and THINK_START not in before
 
 
 @cache

@@ -18,7 +18,7 @@ A function for a rubric (verifiers up to 0.3):
 The row has a field `label`, `ground_truth` or `answer`, or the fields `domain` and `task` (reward/rows.py says what a
 label may be); in a rubric, `info` may hold them too. verifiers 0.4 records a reward's error on the trace and leaves the
 rollout without a reward, which is right for a response that was not graded, so the reward raises NotGraded. A rubric
-turns every Exception into a reward of 0, so its function raises StopTraining.
+turns every Exception into a reward of 0, so its function raises StopTraining, for a label that defines no task too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from reward.adapters.columns import label_of, text_of
-from reward.adapters.connection import Connection, NotGraded, StopTraining, connection, score_or_raise
+from reward.adapters.connection import (
+    Connection,
+    NotGraded,
+    StopTraining,
+    connection,
+    score_or_raise,
+    stopping,
+)
 from reward.rows import opens_thought, request_of_label
 
 _PATIENCE_S = 600.0
@@ -71,19 +78,20 @@ def rubric_function(
     """Returns a function for `vf.Rubric(funcs=[...])` of verifiers up to 0.3: the score of a completion, 0 to 1.
 
     The arguments are those of reward_service; in_thought=None is read from the prompt where that is text. The function
-    raises StopTraining if there is no score after patience_s.
+    raises StopTraining for a label that defines no task, or if there is no score after patience_s.
     """
     where = connection(servers, token_file, patience_s)
 
     async def reward_service(
         prompt: Any, completion: Any, answer: Any, info: Any = None, **fields: Any
     ) -> float:
-        row = {**fields, **(info if isinstance(info, Mapping) else {})}
-        if answer not in (None, ""):
-            row["answer"] = answer
-        opened = opens_thought(prompt) if in_thought is None else in_thought
-        label = label_of(row, label_field)
-        return await _score(where, text_of(completion), label, domain, opened, StopTraining)
+        with stopping():
+            row = {**fields, **(info if isinstance(info, Mapping) else {})}
+            if answer not in (None, ""):
+                row["answer"] = answer
+            opened = opens_thought(prompt) if in_thought is None else in_thought
+            label = label_of(row, label_field)
+            return await _score(where, text_of(completion), label, domain, opened, StopTraining)
 
     return reward_service
 

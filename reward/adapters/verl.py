@@ -6,7 +6,8 @@
 
 `ground_truth` is the label (reward/rows.py says what it may be): an answer, or for code verl's own JSON text with
 "inputs" and "outputs". verl cannot represent "not graded": a response is sent again for `patience_s`, and then training
-stops with one sentence (StopTraining), under every reward manager of verl. It never becomes a reward of 0.
+stops with one sentence (StopTraining), under every reward manager of verl; a label that defines no task stops it at
+once. Neither becomes a reward of 0.
 
 The managers `naive` (the default), `dapo` and `rate_limited` await `compute_score`, so all responses of a batch are
 graded concurrently. `remote` takes no coroutine and needs `compute_score_blocking`.
@@ -19,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from reward.adapters.connection import Connection, StopTraining, connection, score_or_raise
+from reward.adapters.connection import Connection, StopTraining, connection, score_or_raise, stopping
 from reward.protocol import ScoreRequest
 from reward.rows import request_of_label
 
@@ -45,12 +46,13 @@ async def compute_score(
     in_thought: whether responses begin inside a thought that the chat template opens in the prompt (see ScoreRequest).
     A row's `extra_info` may override `domain` and `in_thought`.
 
-    Raises BadLabel for a label that defines no task, and StopTraining if there is no score after patience_s, or if the
-    manager's own time limit cancels the call first.
+    Raises StopTraining for a label that defines no task, if there is no score after patience_s, or if the manager's own
+    time limit cancels the call first.
     """
-    request = _request(solution_str, ground_truth, extra_info, domain, in_thought)
     try:
-        result = await _connection(_names(servers), token_file, patience_s).grade_one(request)
+        with stopping():
+            request = _request(solution_str, ground_truth, extra_info, domain, in_thought)
+            result = await _connection(_names(servers), token_file, patience_s).grade_one(request)
     except asyncio.CancelledError as error:
         raise StopTraining(
             "the call was cancelled before the reward service had graded a response, as the rate-limited manager"
@@ -73,8 +75,9 @@ def compute_score_blocking(
     **_: Any,
 ) -> float:
     """Scores one response as compute_score does, for callers that cannot await. Slower: one response per thread."""
-    request = _request(solution_str, ground_truth, extra_info, domain, in_thought)
-    (result,) = _connection(_names(servers), token_file, patience_s).grade([request])
+    with stopping():
+        request = _request(solution_str, ground_truth, extra_info, domain, in_thought)
+        (result,) = _connection(_names(servers), token_file, patience_s).grade([request])
     return score_or_raise(result, StopTraining)
 
 

@@ -26,10 +26,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from langdetect import DetectorFactory, LangDetectException, detect
 
+from reward.frames import refuse_constant
 from reward.graders import sentences
 from reward.graders.constraint_arguments import KINDS, PLAIN_KINDS
 from reward.graders.folded import fold, mentions, without_invisible
@@ -102,12 +103,17 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     """Returns the fraction of the instructions that the response follows; with aggregate "all", 1 if it follows
     each."""
     ids, is_strict = task["instruction_id_list"], task.get("strict", False)
-    variants = [text] if task.get("mode", "strict") == "strict" else _loose_variants(text)
-    followed = [
-        any(variant.strip() and _follows(name, is_strict)(variant, **given) for variant in variants)
-        for name, arguments in zip(ids, task["kwargs"], strict=True)
-        for given in [_arguments(name, arguments, is_strict)]
-    ]
+    variants = [text]
+    if task.get("mode", "strict") != "strict":
+        # IFEval's loose variants: without the first line, the last line, both, and each also without asterisks.
+        lines = text.split("\n")
+        variants += ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
+        variants += [variant.replace("*", "") for variant in variants]
+    followed = []
+    for name, arguments in zip(ids, task["kwargs"], strict=True):
+        given = _arguments(name, arguments, is_strict)
+        follows = RULES[name].strictly if is_strict else RULES[name].follows
+        followed.append(any(variant.strip() and follows(variant, **given) for variant in variants))
     score = float(all(followed)) if task.get("aggregate") == "all" else sum(followed) / len(followed)
     verdict = "correct" if all(followed) else "partial" if any(followed) else "wrong"
     return Grade(score=score, verdict=verdict, details={"followed": followed, "instruction_id_list": ids})
@@ -116,17 +122,6 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 def warm_up() -> None:
     """Loads langdetect's profiles, so that forked workers share them."""
     _language("This loads the language profiles.")
-
-
-def _loose_variants(text: str) -> list[str]:
-    """Returns IFEval's loose variants: without the first line, the last line, both, and each also without asterisks."""
-    lines = text.split("\n")
-    cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
-    return cut + [variant.replace("*", "") for variant in cut]
-
-
-def _follows(name: str, is_strict: bool) -> Callable[..., bool]:
-    return RULES[name].strictly if is_strict else RULES[name].follows
 
 
 def _arguments(name: Any, given: Any, is_strict: bool) -> dict[str, Any]:
@@ -335,7 +330,7 @@ def _is_json(text: str) -> bool:
 def _is_json_data(text: str) -> bool:
     """NaN and Infinity are no JSON; a text in quotation marks is JSON, but not in JSON's form."""
     try:
-        data = json.loads(_without_fence(text), parse_constant=_refuse)
+        data = json.loads(_without_fence(text), parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return False
     return isinstance(data, dict | list)
@@ -346,10 +341,6 @@ def _without_fence(text: str) -> str:
     for fence in ("```json", "```Json", "```JSON", "```"):
         text = text.removeprefix(fence)
     return text.removesuffix("```").strip()
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
 
 
 @_rule("detectable_format:title")

@@ -84,7 +84,11 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     if not _is_safe(name, answer, task["entry"]):
         return Grade(score=0.0, verdict="refused_answer", details=details)
     credit = task.get("credit", "training")
-    library, entry = scorer(name).score_answer, _restore(name, task["entry"])
+    library, entry = scorer(name).score_answer, task["entry"]
+    if name in _ARC_GRIDS:  # before JSON turned the library's tuples into lists
+        grids = {key: entry["metadata"][key] for key in ("input", "output") if key in entry["metadata"]}
+        tuples = {key: tuple(map(tuple, grid)) for key, grid in grids.items()}
+        entry = {**entry, "metadata": {**entry["metadata"], **tuples}}
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
             score = float(
@@ -113,15 +117,6 @@ def _is_safe(name: str, answer: str, entry: Mapping[str, Any]) -> bool:
     if name in EXPRESSION_TASKS and answer != entry["answer"]:
         return is_harmless(answer) and has_known_names(answer) and is_cheap(answer)
     return True
-
-
-def _restore(name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    """Returns the entry as the library made it, before JSON turned its tuples into lists."""
-    if name not in _ARC_GRIDS:
-        return entry
-    metadata = dict(entry["metadata"])
-    metadata |= {key: tuple(map(tuple, metadata[key])) for key in ("input", "output") if key in metadata}
-    return {**entry, "metadata": metadata}
 
 
 @cache

@@ -3,7 +3,7 @@
     probe      finds the level that works on this machine, by attacking it
     launch     starts fork servers ("zygotes") and judges: on the trusted side the only file that starts a process
     zygote     a fork server: imports once, sets up confinement, forks confined children
-    cell       confines a child ("cell": the confined environment; with kernel, syscalls, seccomp, landlock)
+    cell       confines a child ("cell": the confined environment; with kernel, seccomp, landlock)
     runner     inside the cell: runs a program on its inputs, one process per test
     execution  outside the cell: has a program run and collects its outputs (with limits)
     clock      measures computing, waiting and sleeping, so that grading does not depend on load

@@ -23,17 +23,8 @@ from reward.sandbox import kernel, landlock, seccomp
 _NOBODY = 65534
 _NEWNS, _NEWUTS, _NEWIPC = 0x00020000, 0x04000000, 0x08000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
-_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _MOVE, _REC, _PRIVATE = (
-    1,
-    2,
-    4,
-    8,
-    32,
-    4096,
-    8192,
-    16384,
-    1 << 18,
-)
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT = 1, 2, 4, 8, 32
+_BIND, _MOVE, _REC, _PRIVATE = 4096, 8192, 16384, 1 << 18
 _DETACH = 2
 _CAP_DAC_READ_SEARCH = 2
 _STAGING = "/sys"

@@ -125,19 +125,15 @@ class Judge:
         signal that ended the judge, or 0 if it ended by itself. A judge that has closed its socket is about to end, and
         gets _LAST_MOMENT_S to do so."""
         self.socket.close()
-        if self._has_hung_up():
+        poll = select.poll()
+        poll.register(self._line, 0)  # a hang-up of the judge's end is always reported
+        if poll.poll(0):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_LAST_MOMENT_S)
         self._line.close()
         if self._process.poll() is None:
             self._process.kill()
         return max(-self._process.wait(), 0)
-
-    def _has_hung_up(self) -> bool:
-        """Whether the judge's end of the socket is closed."""
-        poll = select.poll()
-        poll.register(self._line, 0)  # a hang-up is always reported
-        return bool(poll.poll(0))
 
 
 def _start_isolated(

@@ -215,7 +215,6 @@ def _run_test(
     started: float,
     spent_s: float,
 ) -> _End:
-    """Runs one test."""
     limit_s = min(budget.cpu_s, spent_s + budget.test_cpu_s)
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
@@ -278,7 +277,7 @@ def _converse(
         os.close(input_write)
     try:
         # Not by a pidfd, which Linux has since 5.3 only: the end of the output is nearly always that of the process.
-        while is_open or not _has_ended(pid):
+        while is_open or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             wall_s, cpu_s = monotonic() - started, spent_s + clock_gettime(clock)
             if cpu_s >= limit_s or wall_s >= wall_limit_s:
                 return output, "timeout"
@@ -302,11 +301,6 @@ def _converse(
         for fd in (output_read, *([input_write] if pending else [])):
             os.close(fd)
     return output, "exit"
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a child has ended; it stays to be waited for."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _cpu_clock(pid: int) -> int:
@@ -365,16 +359,13 @@ def _become_solution(
 
 def _call(code: types.CodeType, names: dict[str, Any], fn_name: str) -> None:
     lines = sys.stdin.read().split("\n")
-    arguments = [_with_integer_keys(json.loads(line)) for line in lines if line.strip()]
+    arguments = [json.loads(line) for line in lines if line.strip()]
+    # JSON's keys are always text: {"1": x} becomes {1: x} again, as in PRIME's judge.
+    for number, argument in enumerate(arguments):
+        if isinstance(argument, dict) and argument and all(key.lstrip("-").isdigit() for key in argument):
+            arguments[number] = {int(key): value for key, value in argument.items()}
     exec(code, names)
     function = names[fn_name] if fn_name in names else getattr(names["Solution"](), fn_name)
     encoded = memoryview(json.dumps(function(*arguments), allow_nan=False).encode())
     while encoded:
         encoded = encoded[os.write(3, encoded) :]
-
-
-def _with_integer_keys(argument: Any) -> Any:
-    """Turns {"1": x} back into {1: x}, as PRIME's judge does, because JSON keys are always text."""
-    if isinstance(argument, dict) and argument and all(key.lstrip("-").isdigit() for key in argument):
-        return {int(key): value for key, value in argument.items()}
-    return argument

@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 
 from reward.sandbox.cell import Ground, Level
@@ -33,7 +33,13 @@ def main(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(1 << 16))
     try:
-        child_main, folders = _load(config["role"], config["packages"], config["domains"])
+        # What children of the role run, and further folders that they must be able to read, such as those of plug-ins.
+        if config["role"] == "code":
+            program, folders = import_module("reward.sandbox.runner"), ()
+            program.preload(config["packages"])
+        else:
+            program = import_module("reward.worker")
+            folders = program.preload(config["domains"])
         ground = Ground.prepare(Level(config["level"]), [*config["read"], *folders])
     except BaseException as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
@@ -41,7 +47,7 @@ def main(control_fd: int) -> None:
     control.send(b'{"ready": true}')
     gc.collect()
     gc.freeze()  # so that children write to fewer shared pages
-    _serve(control, ground, child_main)
+    _serve(control, ground, program.main)
 
 
 def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> None:
@@ -64,7 +70,17 @@ def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> Non
         else:
             pid = request["pid"]
             children.remove(pid)
-            control.send(json.dumps(_end(pid)).encode())
+            # Kills the child and its process group, and waits for all of them. Without a pid namespace, the processes
+            # that it leaves behind are reparented to us, the subreaper.
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.waitpid(-pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            control.send(json.dumps({"signal": max(-code, 0), "code": max(code, 0)}).encode())
 
 
 def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fds: list[int]) -> None:
@@ -77,28 +93,3 @@ def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fd
         traceback.print_exc()
         sys.stderr.flush()
     os._exit(70)
-
-
-def _end(pid: int) -> dict[str, int]:
-    """Kills the child and its process group, waits for all of them, and returns how the child had ended. Without a pid
-    namespace, the processes that it leaves behind are reparented to us, the subreaper."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-pid, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return {"signal": max(-code, 0), "code": max(code, 0)}
-
-
-def _load(role: str, packages: str, domains: list[str]) -> tuple[ChildMain, Sequence[str]]:
-    """Imports what children of a role run. Returns their main function and further folders that they must be able to
-    read, such as those of plug-ins."""
-    if role == "code":
-        runner = import_module("reward.sandbox.runner")
-        runner.preload(packages)
-        return runner.main, ()
-    worker = import_module("reward.worker")
-    return worker.main, worker.preload(domains)

@@ -8,10 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from nemo_prorl.algorithm.objective import (
-    policy_loss,
-    supervised_loss,
-)
+from nemo_prorl.algorithm.objective import policy_loss, supervised_loss
 from nemo_prorl.config import Aggregation, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.types import Totals
 

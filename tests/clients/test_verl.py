@@ -86,6 +86,16 @@ def test_verls_managers_get_the_services_scores(server: Server, name: str, funct
 
 @pytest.mark.parametrize("function", ["compute_score", "compute_score_blocking"])
 @pytest.mark.parametrize("name", ["naive", "dapo", "rate_limited"])
+@pytest.mark.parametrize("label", ["", '{"inputs": ["1"], "outputs": []}'])
+def test_no_manager_of_verls_makes_a_0_of_a_bad_label(
+    server: Server, label: str, name: str, function: str
+) -> None:
+    with pytest.raises(StopTraining):
+        grade(manager(name, function, servers=[server.url]), [("math_dapo", "\\boxed{4}", label, {}, 0.0)])
+
+
+@pytest.mark.parametrize("function", ["compute_score", "compute_score_blocking"])
+@pytest.mark.parametrize("name", ["naive", "dapo", "rate_limited"])
 def test_no_manager_of_verls_makes_a_0_of_no_verdict(name: str, function: str) -> None:
     using = manager(name, function, servers=["http://127.0.0.1:9"], patience_s=0.5)
     with pytest.raises(StopTraining, match="did not grade a response"):

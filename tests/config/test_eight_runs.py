@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nemo_prorl.cluster.plan.chain import Chain, load_chain, paper_stages
-from nemo_prorl.cluster.plan.remaining import missing_files
+from nemo_prorl.cluster.plan.chain import Chain, load_chain, missing_files, paper_stages
 from nemo_prorl.config import ControllerAction, ControllerMode, RunConfig, StartFrom
 from nemo_prorl.config.compose import compose, data_build_options
 from nemo_prorl.data.building.source import get, sources

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nemo_prorl.cluster.plan.differences import flattened
+from nemo_prorl.cluster.plan.chain import flattened
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.config.compose import compose
 from nemo_prorl.config.help import conf_names, options_text

@@ -69,7 +69,7 @@ def test_the_same_content_is_converted_once(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "p.jsonl"
     path.write_text(LINES)
     file, said = converted(path, tmp_path)
-    monkeypatch.setattr(own, "_convert", None)
+    monkeypatch.setattr(own, "_read", None)
     again, said_again = converted(path, tmp_path)
     assert (again.path, list(again), said_again) == (file.path, list(file), said)
     monkeypatch.undo()

@@ -165,7 +165,7 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 def test_a_package_that_is_missing_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passthrough, "_folder", lambda package: None)
+    monkeypatch.setattr(passthrough.importlib.util, "find_spec", lambda package: None)
     with pytest.raises(ConfigError, match="is given, but the package vllm is not installed"):
         check_engine_args(engine_args(kv_cache_dtype="fp8"))
     check_engine_args(engine_args())

@@ -24,8 +24,9 @@ from nemo_prorl.evaluation.comparison import (
     size_lines,
     sort,
     start_against_gain,
+    unlike,
 )
-from nemo_prorl.evaluation.figures import draw_sizes
+from nemo_prorl.evaluation.figures import draw, draw_sizes
 from nemo_prorl.evaluation.journal import Known, Sample
 from nemo_prorl.evaluation.prompts import Loaded
 from nemo_prorl.evaluation.results import BenchmarkResult, Estimate
@@ -383,3 +384,65 @@ def test_the_command_writes_text_json_and_pictures(
     assert content["left_out"] == []
     with pytest.raises(ConfigError, match=r"not the folder of a finished evaluation, because results\.json"):
         command.main([folders[0], str(tmp_path)])
+
+
+SAME = {"validation.temperature": "0.6", "graders": "7", "prompts of aime2024": "3 (hash a)"}
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([SAME], []),
+        ([SAME | {"prompts of ifeval": "541 (hash c)"}], []),
+        (
+            [SAME | {"validation.temperature": "1", "graders": "8"}],
+            ["policies': validation.temperature 0.6 (start), 1 (e1); graders 7 (start), 8 (e1)."],
+        ),
+        (
+            [SAME | {"prompts of aime2024": "3 (hash b)"}],
+            ["The problems of aime2024 are the same, but their text"],
+        ),
+        ([{}], ["What e1 measured is not recorded"]),
+        ([{}, SAME | {"graders": "8"}], ["graders 7 (start), 8 (e2)", "What e1 measured is not recorded"]),
+    ],
+)
+def test_what_evaluations_do_not_have_in_common_is_said_first_and_in_every_file(
+    others: list[dict[str, str]], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = []
+    for name, measured in {"start": SAME, **{f"e{n}": one for n, one in enumerate(others, 1)}}.items():
+        header = {"key": "k"} | ({"measured": measured} if measured else {})
+        results.write(tmp_path / name / results.RESULTS, header, [result("aime2024", [0, 1, 2])])
+        folders.append(str(tmp_path / name))
+    assert command.main([*folders, "--out", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "comparison.txt").read_text()
+    assert text in capsys.readouterr().out
+    remarks, benchmarks = text.split("aime2024: diminish")
+    assert all(part in remarks for part in said)
+    assert len(remarks.splitlines()) == (len(said) + 1 if said else 0)
+    assert "measure" not in benchmarks
+    recorded = json.loads((tmp_path / "out" / "comparison.json").read_text())["remarks"]
+    assert recorded == remarks.strip("\n").splitlines()
+
+
+def test_other_problems_are_said(tmp_path: Path) -> None:
+    fewer = result("aime2024", [0, 1])
+    found = unlike(
+        ["start", "last"],
+        [{"measured": SAME}, {"measured": SAME | {"prompts of aime2024": "2 (hash b)"}}],
+        [{"aime2024": result("aime2024", [0, 1, 2])}, {"aime2024": fewer}],
+    )
+    assert found == ["Not all have the same problems of aime2024: only those that all have are compared."]
+
+
+def test_remarks_are_below_every_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below: list[str] = []
+    monkeypatch.setattr("matplotlib.figure.Figure.supxlabel", lambda self, text, **look: below.append(text))
+    start, last = ({"graph_color_sizes": graphs({10: 8, 12: 8})} for _ in range(2))
+    parts = compare_sizes([start, last])
+    ((series, unit),) = by_size(parts)
+    draw(parts, ["start", "last"], tmp_path, ["They differ."])
+    draw_sizes(
+        series, unit, by_size(parts)[series, unit], ["start", "last"], tmp_path / "s.png", ["They differ."]
+    )
+    assert below == ["They differ."] * 4

@@ -54,6 +54,8 @@ def test_a_killed_evaluation_goes_on_to_the_same_results(case: Case, tmp_path: P
     assert found == expected
     assert list(header["missing"]) == ["aime2024"]
     assert header["grader_version"], "the service said which graders it has"
+    assert header["measured"]["graders"] == header["grader_version"]
+    assert header["measured"]["prompts of ifeval"].startswith("6 (hash ")
     assert found["ifeval"].num_missing == 0
     assert 0 < found["ifeval"].reward < 1, "a random policy follows some of the instructions"
     lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -21,7 +21,7 @@ from nemo_prorl.data.building.source import Dropped, Record
 from nemo_prorl.data.sources import llama_nemotron_if
 from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, CATEGORIES, TABLES, get
-from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
+from nemo_prorl.evaluation.schemas import answers, instructions, programs, puzzles
 
 
 def record(**values: Any) -> Record:
@@ -266,20 +266,20 @@ def test_human_eval_asks_for_the_function_and_keeps_its_test() -> None:
     prompt = 'def f(n):\n    """Doubles."""\n'
     given = record(prompt=prompt, entry_point="f", test="import numpy as np\ndef check(candidate): ...",
                    canonical_solution="    return 2 * n\n")  # fmt: skip
-    problem = human_eval.convert(given)
+    problem = programs.human_eval(given)
     assert problem.task["entry_point"] == "f"
     assert "import numpy" not in problem.task["test_program"]
     compile(problem.task["preamble"] + problem.task["test_program"], "x", "exec")
     assert "```python\n" + prompt in problem.question
     with pytest.raises(Dropped):
-        human_eval.convert(record(prompt=prompt, entry_point="f", test="assert f(1) == 2"))
+        programs.human_eval(record(prompt=prompt, entry_point="f", test="assert f(1) == 2"))
 
 
 @pytest.mark.parametrize(
     ("convert", "values"),
     [
-        (human_eval.convert, {"prompt": None, "entry_point": "f", "test": "def check(candidate): ..."}),
-        (human_eval.convert, {"prompt": "p", "entry_point": "f", "test": ["def check(candidate): ..."]}),
+        (programs.human_eval, {"prompt": None, "entry_point": "f", "test": "def check(candidate): ..."}),
+        (programs.human_eval, {"prompt": "p", "entry_point": "f", "test": ["def check(candidate): ..."]}),
         (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": None}),
         (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": ["{"]}),
         (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": [3]}),

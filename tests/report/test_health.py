@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.report.health import bests_of, checks_of, num_tokens, wall_s
+from nemo_prorl.report.health import bests_of, checks_of, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.runs import Run
+from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from tests.report.made_up_runs import DOMAINS
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -244,3 +245,63 @@ def test_a_healthy_run_has_no_warning_whatever_its_noise(
     seed: int, options: dict[str, int], make_run: Callable[..., Run]
 ) -> None:
     assert warnings(make_run(seed=seed, **options)) == {}
+
+
+def measures(name: str, since: int = 0) -> Change:
+    """Returns records whose validations from step `since` on carry this name."""
+    return lambda r: r | {MEASUREMENT: name} if PROMPT_MEAN in r and r["step"] >= since else r
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["1", "1"], []),
+        (["1"], []),
+        (
+            ["1", "2", "1"],
+            ["of run0, run2 and those of run1 cannot be set side by side", "differ in prompts or graders."],
+        ),
+        (["1", "2", "3"], ["of run0 and those of run1 and those of run2 cannot be"]),
+        (
+            ["1", "1", ""],
+            ["What the held-out scores of run2 measure is not recorded", "compare with the others."],
+        ),
+        (
+            ["", ""],
+            ["What the held-out scores of run0, run1 measure is not recorded", "whether they compare."],
+        ),
+        (["1", "2", ""], ["of run0 and those of run1 cannot", "of run2 measure is not recorded"]),
+    ],
+)
+def test_runs_that_measure_different_things_are_named(
+    names: list[str], said: list[str], make_run: Callable[..., Run]
+) -> None:
+    runs = [make_run(measures(name) if name else lambda record: record) for name in names]
+    sentence = unlike_held_out(runs)
+    assert bool(sentence) == bool(said)
+    assert all(part in sentence for part in said)
+
+
+def test_the_sentence_names_the_options_that_differ(make_run: Callable[..., Run]) -> None:
+    runs = [make_run(measures(name)) for name in "12"]
+    with_options = [
+        replace(
+            run,
+            configs={"run2": {"validation.temperature": temperature, "sampler.max_response_tokens": 8192}},
+        )
+        for run, temperature in zip(runs, (0.6, 1.0), strict=True)
+    ]
+    assert "their validations differ in validation.temperature." in unlike_held_out(with_options)
+    assert "differ in prompts or graders" in unlike_held_out([with_options[0], runs[1]]), "options unknown"
+
+
+def test_a_run_without_validation_does_not_count(make_run: Callable[..., Run]) -> None:
+    without = make_run(lambda r: {key: value for key, value in r.items() if "validation" not in key})
+    assert unlike_held_out([make_run(measures("1")), without]) == ""
+
+
+def test_a_curve_that_begins_to_measure_something_else_is_named(make_run: Callable[..., Run]) -> None:
+    whole, changing = make_run(measures("1")), make_run(measures("1", since=40))
+    assert "In run1 validation began to measure something else on the way" in unlike_held_out(
+        [whole, changing]
+    )

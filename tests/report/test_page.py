@@ -15,6 +15,7 @@ import pytest
 from nemo_prorl.commands import report
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.page import shown, write_report
+from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from tests.report.made_up_runs import write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -176,6 +177,22 @@ def test_a_comparison_has_both_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "a/run · b/run" in text  # distinguished by their parent folders, because they have the same name
     assert 'id="chart-validation-1"' in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "both.html"]
+
+
+@pytest.mark.medium
+def test_a_comparison_says_whose_held_out_scores_do_not_compare(tmp_path: Path) -> None:
+    for name in "ab":
+        records = write_run(tmp_path / name, seed=ord(name))
+        lines = [r | {MEASUREMENT: name} if PROMPT_MEAN in r else r for r in records]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "both.html"
+    report.main([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out), "--no-pictures"])
+    text = out.read_text(encoding="utf-8")
+    sentence = "The held-out scores of a and those of b cannot be set side by side"
+    assert sentence in re.findall(r'<p id="unlike">.*?</p>', text)[0]
+    assert sentence in re.findall(r'id="figure-validation-0">.*?</figure>', text, re.DOTALL)[0]
+    report.main([str(tmp_path / "a"), "--out", str(out), "--no-pictures"])
+    assert "side by side" not in out.read_text(encoding="utf-8")
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:

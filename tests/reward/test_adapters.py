@@ -242,9 +242,14 @@ def test_trl_is_told_at_the_start_that_no_server_answers(dead_url: str) -> None:
         trl.reward_service(dead_url, ready_timeout_s=0.5)
 
 
-def test_a_label_that_says_no_task_is_not_a_0(server: Server) -> None:
+BAD_LABELS: list[Any] = ["", None, [4], {"answers": "4"}, {"inputs": ["1"], "outputs": []}]
+"""The service refuses the last one, the adapters the others."""
+
+
+@pytest.mark.parametrize("label", BAD_LABELS)
+def test_a_label_that_says_no_task_is_not_a_0(label: Any, server: Server) -> None:
     with pytest.raises(BadLabel):
-        trl.reward_service(server.url)([""], [RIGHT], answer=[""])
+        trl.reward_service(server.url)([""], [RIGHT], answer=[label])
 
 
 # ------------------------------------------------------------------------------------- verl
@@ -281,6 +286,31 @@ def test_verl_stops_when_there_is_no_verdict_even_where_exceptions_become_zeros(
         asyncio.run(as_the_rate_limited_manager())
     assert dead_url in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("label", BAD_LABELS)
+def test_verl_stops_at_a_label_that_says_no_task(label: Any, server: Server) -> None:
+    async def as_the_rate_limited_manager() -> float:
+        try:
+            return await verl.compute_score("math", RIGHT, label, servers=server.url)
+        except Exception:
+            return 0.0
+
+    def as_the_prime_manager() -> float:
+        try:
+            return verl.compute_score_blocking("math", RIGHT, label, servers=server.url)
+        except Exception:
+            return 0.0
+
+    for score in (lambda: asyncio.run(as_the_rate_limited_manager()), as_the_prime_manager):
+        with pytest.raises(StopTraining) as caught:
+            score()
+        assert "\n" not in str(caught.value)
+
+
+def test_verl_stops_at_options_that_name_no_server() -> None:
+    with pytest.raises(StopTraining, match="URLs that begin with http://"):
+        verl.compute_score_blocking("math", RIGHT, "4", servers=[])
 
 
 def test_verl_stops_when_its_own_time_limit_cancels_the_call(dead_url: str) -> None:
@@ -346,3 +376,19 @@ def test_a_rubric_cannot_make_a_0_of_no_verdict(dead_url: str) -> None:
     with pytest.raises(StopTraining):
         asyncio.run(verifiers.rubric_function(dead_url, patience_s=0.5)(**vars(Row(answer="4"))))
     assert not issubclass(StopTraining, Exception)
+
+
+@pytest.mark.parametrize("label", BAD_LABELS)
+def test_a_label_that_says_no_task_stops_a_rubric_and_is_an_error_of_a_trace(
+    label: Any, server: Server
+) -> None:
+    async def as_a_rubric() -> float:
+        try:
+            return await verifiers.rubric_function(server.url)(**vars(Row(answer=label)))
+        except Exception:
+            return 0.0
+
+    with pytest.raises(StopTraining):
+        asyncio.run(as_a_rubric())
+    with pytest.raises((BadLabel, NotGraded)):
+        asyncio.run(verifiers.reward_service(server.url)(Task(label), Trace(RIGHT)))

@@ -22,10 +22,10 @@ from reward.graders.code.grader import grade, grade_outputs, run_tests
 from reward.sandbox import launch
 from reward.sandbox.cell import Level
 from reward.sandbox.execution import Execution, Sandbox
+from reward.sandbox.kernel import NUMBERS
 from reward.sandbox.launch import ZygoteError
 from reward.sandbox.limits import ProgramLimits
 from reward.sandbox.probe import failure_of
-from reward.sandbox.syscalls import NUMBERS
 from tests.reward.serving import SPENDS_ALL_ITS_TIME, children, rows, wait_until
 
 DOUBLE = {"inputs": [f"{n}\n" for n in range(5)], "outputs": [f"{2 * n}\n" for n in range(5)]}

@@ -3,8 +3,7 @@
 import pytest
 
 from reward.sandbox import seccomp
-from reward.sandbox.kernel import Unsupported
-from reward.sandbox.syscalls import NUMBERS
+from reward.sandbox.kernel import NUMBERS, Unsupported
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 

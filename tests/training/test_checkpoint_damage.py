@@ -18,14 +18,9 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import (
-    ConfigError,
-    ExpManagerConfig,
-    RunConfig,
-    StageConfig,
-)
+from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, StageConfig
+from nemo_prorl.run_folder import storage
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training import checkpoint as module
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, is_intact, load_policy
 from nemo_prorl.training.stages import find_intact_start, find_starting_point
 from nemo_prorl.types import RunState
@@ -71,10 +66,10 @@ class FailingPolicy(ScriptedPolicy):
 WHERE: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "write": lambda patch: None,
     "finish": lambda patch: None,
-    "folder": lambda patch: patch.setattr(module, "_make_anew", full),
-    "model": lambda patch: patch.setattr(module, "copy_model_files", full),
-    "state": lambda patch: patch.setattr(module, "write_text", full),
-    "manifest": lambda patch: patch.setattr(module, "write_manifest", full),
+    "folder": lambda patch: patch.setattr(Path, "mkdir", full),
+    "model": lambda patch: patch.setattr(storage, "copy_model_files", full),
+    "state": lambda patch: patch.setattr(storage, "write_text", full),
+    "manifest": lambda patch: patch.setattr(storage, "write_manifest", full),
     "rename": lambda patch: patch.setattr(os, "replace", full),
 }
 
@@ -293,7 +288,7 @@ def kill_and_look(folder: Path, num_kills: int) -> None:
             loaded = ScriptedPolicy()
             load_policy(loaded, checkpoint)
             assert loaded.weight == checkpoint.state.step
-            assert not module.changed_content(checkpoint.path)
+            assert not storage.changed_content(checkpoint.path)
 
 
 @pytest.mark.slow

@@ -23,7 +23,12 @@ from nemo_prorl.config import (
 from nemo_prorl.run import noted_changes
 from nemo_prorl.run_folder.checkpoints import find_checkpoints, score_kind
 from nemo_prorl.run_folder.markers import mark_done
-from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT, measurement_name
+from nemo_prorl.run_folder.validation_metrics import (
+    DOMAIN_MEAN,
+    MEASURED_OPTIONS,
+    MEASUREMENT,
+    measurement_name,
+)
 from nemo_prorl.training.checkpoint import worth_keeping
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.replay import replay
@@ -83,6 +88,11 @@ def test_what_changes_a_validation_changes_its_name(change: dict[str, Any]) -> N
 )
 def test_what_leaves_it_the_same_does_not(change: dict[str, Any]) -> None:
     assert name_with() == name_with(**change) != ""
+
+
+def test_the_options_in_it_are_those_that_a_report_names() -> None:
+    parts = measurement(RunConfig(), PROMPTS, "1")
+    assert list(parts) == [*MEASURED_OPTIONS, "held-out prompts", "graders"]
 
 
 @pytest.mark.parametrize(

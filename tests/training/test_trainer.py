@@ -25,13 +25,7 @@ from nemo_prorl.config import (
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
-from tests.training.conftest import (
-    FAILED,
-    MIXED,
-    RIGHT,
-    make_prompt,
-    new_state,
-)
+from tests.training.conftest import FAILED, MIXED, RIGHT, make_prompt, new_state
 from tests.training.scripted_run import Run
 
 # The order of things

@@ -48,8 +48,25 @@ def check_stage(config: RunConfig, cluster: Cluster, model: Architecture | None)
     Without a model its limits (heads, layers, context) stay unchecked; `train` checks them in any case.
     """
     try:
-        _check_cluster(config, cluster)
-        _check_feeding(config, cluster)
+        # Tensor parallelism needs NVLink's bandwidth.
+        for key in ("trainer.tensor_parallel", "sampler.tensor_parallel"):
+            value = attrgetter(key)(config)
+            if cluster.gpus_per_node % value:
+                raise ConfigError(
+                    f"{key}={value} does not divide the {cluster.gpus_per_node} GPUs of a node, within which it must "
+                    "stay: write a divisor of them, or other --gpus-per-node."
+                )
+        trainer = config.trainer
+        check_layout(cluster.num_gpus, trainer.tensor_parallel, trainer.pipeline_parallel)
+        # A replica without a rollout of an update would only wait.
+        num_replicas = cluster.num_gpus // (trainer.tensor_parallel * trainer.pipeline_parallel)
+        num_prompts = trainer.prompts_per_step // trainer.updates_per_step
+        if num_prompts * config.sampler.num_rollouts < num_replicas:
+            raise ConfigError(
+                f"an update of {num_prompts} prompts (trainer.prompts_per_step / updates_per_step) x "
+                f"{config.sampler.num_rollouts} rollouts cannot feed {num_replicas} replicas: write more prompts, "
+                "fewer updates, or fewer nodes."
+            )
         if model is not None:
             check_shape(model, config, cluster.num_gpus)
     except ConfigError as error:
@@ -67,30 +84,3 @@ def check_handovers(chain: Chain) -> None:
                     f"stage {child.stage.name} has {key}={after}, but continues stage {parent.stage.name}, which has "
                     f"{before}: write the same for both."
                 )
-
-
-def _check_cluster(config: RunConfig, cluster: Cluster) -> None:
-    """Raises ConfigError unless tensor parallelism stays within a node, because it needs NVLink's bandwidth."""
-    trainer = config.trainer
-    for key in ("trainer.tensor_parallel", "sampler.tensor_parallel"):
-        value = attrgetter(key)(config)
-        if cluster.gpus_per_node % value:
-            raise ConfigError(
-                f"{key}={value} does not divide the {cluster.gpus_per_node} GPUs of a node, within which it must stay: "
-                "write a divisor of them, or other --gpus-per-node."
-            )
-    check_layout(cluster.num_gpus, trainer.tensor_parallel, trainer.pipeline_parallel)
-
-
-def _check_feeding(config: RunConfig, cluster: Cluster) -> None:
-    """Raises ConfigError unless every replica gets a rollout of each update; one without would only wait."""
-    trainer = config.trainer
-    num_replicas = cluster.num_gpus // (trainer.tensor_parallel * trainer.pipeline_parallel)
-    num_prompts = trainer.prompts_per_step // trainer.updates_per_step
-    num_rollouts = num_prompts * config.sampler.num_rollouts
-    if num_rollouts < num_replicas:
-        raise ConfigError(
-            f"an update of {num_prompts} prompts (trainer.prompts_per_step / updates_per_step) x "
-            f"{config.sampler.num_rollouts} rollouts cannot feed {num_replicas} replicas: write more prompts, fewer "
-            "updates, or fewer nodes."
-        )

@@ -10,8 +10,7 @@ from itertools import pairwise
 from operator import add
 from textwrap import wrap
 
-from nemo_prorl.cluster.plan.chain import Chain
-from nemo_prorl.cluster.plan.differences import differences, flattened
+from nemo_prorl.cluster.plan.chain import Chain, differences, flattened
 from nemo_prorl.cluster.plan.estimate import (
     HOURS_SHARE,
     PAPER_GPU_HOURS,
@@ -91,23 +90,18 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
     rows: list[tuple[str, ...]] = [COSTS]
     for config in shown:
         sampling = (f"{config.sampler.max_response_tokens:,}", str(config.sampler.num_rollouts))
-        rows.append((config.stage.name, *sampling, *numbers(estimate(config, model)), _ending(config)))
+        signals = [
+            signal.name
+            for signal in fields(ControllerConfig)
+            if config.controller.mode is ControllerMode.automatic
+            and getattr(getattr(config.controller, signal.name), "action", None) is ControllerAction.end_stage
+        ]
+        ending = ", ".join(signals) or "-"
+        rows.append((config.stage.name, *sampling, *numbers(estimate(config, model)), ending))
     if len(chain) > 1:
         total = reduce(add, (estimate(config, model) for config in chain))
         rows.append(("total" if shown == chain else "so far", "", "", *numbers(total), ""))
     return table(rows, "lrrrrrrl")
-
-
-def _ending(config: RunConfig) -> str:
-    """Signals of the controller that end the stage."""
-    if config.controller.mode is not ControllerMode.automatic:
-        return "-"
-    names = [
-        signal.name
-        for signal in fields(ControllerConfig)
-        if getattr(getattr(config.controller, signal.name), "action", None) is ControllerAction.end_stage
-    ]
-    return ", ".join(names) or "-"
 
 
 def _beginning(config: RunConfig) -> str:
@@ -208,10 +202,10 @@ def large(number: float) -> str:
     return f"{number:.0f}"
 
 
-def table(rows: Sequence[Sequence[str]], alignment: str, width: int = WIDTH) -> list[str]:
+def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
     """An indented table with two blanks between columns; `alignment` has one letter, l or r, per column.
 
-    The last column is wrapped at `width`, and starts on a new line if one of its words is too long.
+    The last column is wrapped at WIDTH, and starts on a new line if one of its words is too long.
     """
     if not rows:
         return []
@@ -223,9 +217,9 @@ def table(rows: Sequence[Sequence[str]], alignment: str, width: int = WIDTH) -> 
             cell.rjust(size) if side == "r" else cell.ljust(size)
             for cell, size, side in zip(row, widths, alignment, strict=True)
         ]
-        has_room = all(len(word) <= width - start for word in row[-1].split())
+        has_room = all(len(word) <= WIDTH - start for word in row[-1].split())
         indent = start if has_room else 6
-        folded = wrap(row[-1], width - indent, break_long_words=False, break_on_hyphens=False)
+        folded = wrap(row[-1], WIDTH - indent, break_long_words=False, break_on_hyphens=False)
         beside = [folded[0].rjust(widths[-1] if alignment[-1] == "r" else 0)] if has_room and folded else []
         lines.append(("  " + "  ".join([*cells[:-1], *beside])).rstrip())
         lines += [" " * indent + part for part in folded[len(beside) :]]

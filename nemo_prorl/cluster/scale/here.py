@@ -7,15 +7,9 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.hardware import GPUS, Gpu
+from nemo_prorl.cluster.scale import roofline
+from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.layouts import plan_of
-from nemo_prorl.cluster.scale.roofline import (
-    EAGER_LAYER_S,
-    LOOP_SEQUENCE_S,
-    LOOP_STEP_S,
-    forward_flops,
-    update_flops,
-)
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
@@ -57,7 +51,11 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     """Returns the time of a step, from the recent steps of the run, the formulas of `plan --time` for a known GPU, or
     the measured speed of this CPU (`gpu_name` is empty). None for a GPU that `plan` does not know, or a configuration
     that by its formulas does not fit."""
-    if measured := _recent_steps(Path(config.exp_manager.explicit_log_dir), config):
+    path = Path(config.exp_manager.explicit_log_dir) / "metrics.jsonl"
+    records = read_metrics(path) if path.is_file() else []
+    of_stage = [record for record in records if record["stage"] == config.stage.name]
+    times = [float(record["time/step_s"]) for record in of_stage if "time/step_s" in record]
+    if measured := times[1:][-NUM_RECENT:]:  # the first step warms up
         return StepHere(
             low_s=min(measured),
             high_s=max(measured),
@@ -66,8 +64,23 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     model = read_architecture(config.model.path)
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
     if not gpu_name:
-        return _on_cpu(Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"]))
-    gpu = _known(gpu_name)
+        precision, num_threads = config.model.precision, config.trainer.cpu_threads
+        flops, slowdown = measured_speed(model, precision, num_threads)
+        case = Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"])
+        seconds = cpu_seconds(case, flops=flops, slowdown=slowdown)
+        advice = ""
+        if precision is not Precision.fp32:
+            in_fp32, _ = measured_speed(model, Precision.fp32, num_threads)
+            if in_fp32 > NOTABLE * flops:
+                faster = f"{in_fp32 / flops:.1f} times as fast here in fp32"
+                advice = f"matrix products are {faster}: write model.precision=fp32"
+        return StepHere(
+            low_s=CPU_RANGE[0] * seconds,
+            high_s=CPU_RANGE[1] * seconds,
+            source=f"estimated from matrix products at {flops / 1e9:.2g} GFLOP/s per rank on this CPU",
+            advice=advice,
+        )
+    gpu = next((gpu for key, gpu in GPUS.items() if key.upper() in gpu_name.upper()), None)
     if gpu is None:
         return None
     try:
@@ -84,12 +97,14 @@ def cpu_seconds(case: Case, *, flops: float, slowdown: float) -> float:
     and on which a program takes `slowdown` times its processor time: all passes, and the sampler's loop."""
     config = case.config
     passes = case.sampled_rollouts + (1 + config.measures_kl) * case.prepared_rollouts
-    operations = passes * sum(forward_flops(case)) + case.trained_rollouts * sum(update_flops(case))
+    forward, update = sum(roofline.forward_flops(case)), sum(roofline.update_flops(case))
+    operations = passes * forward + case.trained_rollouts * update
     of_engine = case.sampled_rollouts / case.num_engines
     sequences = of_engine * case.response_tokens
     at_a_time = min(of_engine, config.sampler.max_sequences)
     steps = max(sequences / at_a_time, float(config.sampler.max_response_tokens))
-    loop_s = steps * (LOOP_STEP_S + EAGER_LAYER_S * case.model.num_layers) + sequences * LOOP_SEQUENCE_S
+    step_s = roofline.LOOP_STEP_S + roofline.EAGER_LAYER_S * case.model.num_layers
+    loop_s = steps * step_s + sequences * roofline.LOOP_SEQUENCE_S
     return operations / flops / case.cluster.num_gpus + loop_s * slowdown
 
 
@@ -99,36 +114,6 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{float(f'{seconds / size:.2g}'):,.0f} {unit}"
     return f"{float(f'{seconds:.2g}'):g} s"
-
-
-def _recent_steps(run_dir: Path, config: RunConfig) -> list[float]:
-    """Returns the seconds of the stage's last steps; none if there are fewer than two: the first one warms up."""
-    path = run_dir / "metrics.jsonl"
-    records = read_metrics(path) if path.is_file() else []
-    of_stage = [record for record in records if record["stage"] == config.stage.name]
-    times = [float(record["time/step_s"]) for record in of_stage if "time/step_s" in record]
-    return times[1:][-NUM_RECENT:]
-
-
-def _known(name: str) -> Gpu | None:
-    return next((gpu for key, gpu in GPUS.items() if key.upper() in name.upper()), None)
-
-
-def _on_cpu(case: Case) -> StepHere:
-    precision = case.config.model.precision
-    flops, slowdown = measured_speed(case.model, precision, case.config.trainer.cpu_threads)
-    seconds = cpu_seconds(case, flops=flops, slowdown=slowdown)
-    advice = ""
-    if precision is not Precision.fp32:
-        in_fp32, _ = measured_speed(case.model, Precision.fp32, case.config.trainer.cpu_threads)
-        if in_fp32 > NOTABLE * flops:
-            advice = f"matrix products are {in_fp32 / flops:.1f} times as fast here in fp32: write model.precision=fp32"
-    return StepHere(
-        low_s=CPU_RANGE[0] * seconds,
-        high_s=CPU_RANGE[1] * seconds,
-        source=f"estimated from matrix products at {flops / 1e9:.2g} GFLOP/s per rank on this CPU",
-        advice=advice,
-    )
 
 
 def measured_speed(model: Architecture, precision: Precision, num_threads: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
-from nemo_prorl.cluster.plan.differences import differences
+from nemo_prorl.cluster.plan.chain import differences
 from nemo_prorl.cluster.plan.fit import Cluster, check_stage
 from nemo_prorl.cluster.scale.hardware import GIB
 from nemo_prorl.cluster.scale.memory import PLANNED_SHARE, Memory, NoRoom, estimate_memory

@@ -35,35 +35,32 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
             rows.append((part, *sizes))
         rows.append(("total", *(f"{memory.total(phase) / GIB:.1f}" for phase in memory.phases)))
         tables += [*table(rows, "l" + "r" * len(memory.phases)), ""]
-    last = plans[-1].memory
+    last, rollouts = plans[-1].memory, plans[-1].rollouts_per_engine
+    most = min(plans[-1].config.sampler.max_sequences, rollouts)
+    places = (
+        f"An engine gets {rollouts:,} responses per step, and its KV cache has room for {last.num_fitting:,} of mean "
+        "length at a time."
+    )
+    if most > last.num_fitting:
+        places += (
+            f" vLLM would start {most:,}, preempt some when the cache is full, and recompute them: write "
+            f"sampler.max_sequences={last.num_fitting}."
+        )
+    if min(most, last.num_fitting) > GRAPH_SEQUENCES:
+        places += (
+            f" More than {GRAPH_SEQUENCES} at a time run without CUDA graphs, which the estimate ignores."
+        )
     vllm = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.vllm_parts.items())
     host = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.host.items())
     said = [
         f"The total includes {last.fixed / GIB:.1f} GiB for CUDA and NCCL, and {last.fragmentation - 1:.0%} of what is "
         f"not vLLM's for fragmentation. A plan may fill {PLANNED_SHARE:.0%} of the GPU.",
         f"vLLM's part: {vllm}.",
-        _places_text(plans[-1]),
+        places,
         f"Host memory per GPU: {host}.",
         *(["A stage without a table is like the one before it."] if len(plans) > 1 else []),
     ]
     return [f"GiB of the fullest GPU, of {gpu.memory_gib:g}", *tables, *said]
-
-
-def _places_text(plan: Plan) -> str:
-    """Says how many responses an engine decodes at a time, and what to write if it would get more than fit."""
-    memory, most = plan.memory, min(plan.config.sampler.max_sequences, plan.rollouts_per_engine)
-    text = (
-        f"An engine gets {plan.rollouts_per_engine:,} responses per step, and its KV cache has room for "
-        f"{memory.num_fitting:,} of mean length at a time."
-    )
-    if most > memory.num_fitting:
-        text += (
-            f" vLLM would start {most:,}, preempt some when the cache is full, and recompute them: write "
-            f"sampler.max_sequences={memory.num_fitting}."
-        )
-    if min(most, memory.num_fitting) > GRAPH_SEQUENCES:
-        text += f" More than {GRAPH_SEQUENCES} at a time run without CUDA graphs, which the estimate ignores."
-    return text
 
 
 def time_text(plans: Sequence[Plan], cluster: Cluster, model: Architecture) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
+from math import isfinite
 
-from nemo_prorl.config.sections.checks import ConfigError, at_least, finite, positive, require
+from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
 
 class KlEstimator(Enum):
@@ -131,7 +132,10 @@ class AlgorithmConfig:
         return self.kl_beta > 0 and self.kl_in is KlIn.reward
 
     def __post_init__(self) -> None:
-        finite("algorithm", self)
+        for option in fields(self):
+            value = getattr(self, option.name)
+            is_finite = not isinstance(value, float) or isfinite(value)
+            require(is_finite, f"algorithm.{option.name}", value, "finite")
         at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
         at_least("algorithm", self, 0, ["kl_clamp_log_ratio", "kl_clamp_value", "correction_low"])
         at_least("algorithm", self, 0, ["aggregation_constant"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,15 +37,6 @@ def at_least(prefix: str, config: object, minimum: float, names: Iterable[str]) 
     for name in names:
         value = getattr(config, name)
         require(value >= minimum, f"{prefix}.{name}".lstrip("."), value, f"at least {minimum:g}")
-
-
-def finite(prefix: str, config: Any) -> None:
-    """Raises ConfigError for the first number of the dataclass `config` that is infinite or NaN."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        require(
-            not isinstance(value, float) or math.isfinite(value), f"{prefix}.{field.name}", value, "finite"
-        )
 
 
 def positive(prefix: str, config: object, names: Iterable[str]) -> None:

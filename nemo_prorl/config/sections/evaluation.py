@@ -8,15 +8,6 @@ from datetime import date
 from nemo_prorl.config.sections.checks import at_least, require
 
 
-def _is_window(text: str) -> bool:
-    """Returns whether `text` is FIRST..LAST, two dates as YYYY-MM-DD in order."""
-    first, _, last = text.partition("..")
-    try:
-        return len(first) == len(last) == 10 and date.fromisoformat(first) <= date.fromisoformat(last)
-    except ValueError:
-        return False
-
-
 @dataclass(slots=True, kw_only=True)
 class EvaluationConfig:
     """Benchmarks of `evaluate suite=NAME`, their files and the folder of the results. The options of sampling are under
@@ -40,8 +31,13 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         at_least("evaluation", self, 1, ["num_resamples", "chunk_samples"])
+        first, _, last = self.livecodebench_dates.partition("..")
+        try:
+            in_order = date.fromisoformat(first) <= date.fromisoformat(last)
+        except ValueError:
+            in_order = False
         require(
-            not self.livecodebench_dates or _is_window(self.livecodebench_dates),
+            not self.livecodebench_dates or (in_order and len(first) == len(last) == 10),
             "evaluation.livecodebench_dates",
             self.livecodebench_dates,
             "empty, or FIRST..LAST in order, such as 2024-08-01..2025-02-01",

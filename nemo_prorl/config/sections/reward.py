@@ -64,9 +64,6 @@ class RewardConfig:
                 raise ConfigError(f"reward.urls names {url}, which has no usable port: {error}.") from None
             if not url.startswith(("http://", "https://")):
                 raise ConfigError(f"reward.urls names {url}, which is no URL: write http://HOST:PORT.")
-        self._check_functions()
-
-    def _check_functions(self) -> None:
         names = [self.function_name(text) for text in self.function]
         for name in names:
             if name == SERVICE:

@@ -63,7 +63,13 @@ async def _ask_all(
 
             async def work() -> None:
                 for number, question in waiting:  # shared: each worker takes the next
-                    body = _body(question, options)
+                    body = {
+                        "model": options.model,
+                        "messages": [{"role": "user", "content": question}],
+                        "temperature": 0.0,  # greedy, and with a seed: as repeatable as the server allows
+                        "seed": options.seed,
+                        "max_tokens": options.max_reply_tokens,
+                    }
                     key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
                     found = database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
                     reply = str(found[0]) if found else await _ask(client, body, pace, options)
@@ -78,17 +84,6 @@ async def _ask_all(
     except* EndpointFailed as failures:  # the first failure itself instead of a group
         raise failures.exceptions[0] from None
     return answers
-
-
-def _body(question: str, options: DataBuildConfig) -> dict[str, Any]:
-    """Builds a request with greedy sampling and a seed: as repeatable as the server allows."""
-    return {
-        "model": options.model,
-        "messages": [{"role": "user", "content": question}],
-        "temperature": 0.0,
-        "seed": options.seed,
-        "max_tokens": options.max_reply_tokens,
-    }
 
 
 async def _ask(client: Any, body: dict[str, Any], pace: _Pace, options: DataBuildConfig) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -92,54 +92,43 @@ class EvaluationIndex:
 
         `templated`: only equal questions match.
         """
-        hits = [{} if templated else self._hits(question) for _, _, question in questions]
+        # The runs of each question that occur in evaluation problems, with those problems.
+        hits: list[dict[str, set[int]]] = [{} for _ in questions]
+        for hit, (_, _, question) in zip(hits, questions, strict=True):
+            of_question = [] if templated else words(question)
+            for length, where in self._where.items():
+                hit.update((run, where[run]) for run in _runs(of_question, length) if run in where)
         rows_with = Counter(run for hit in hits for run in hit)
         found = []
         for (uid, origin, question), hit in zip(questions, hits, strict=True):
-            match = self._closest(identity(question), hit, rows_with)
-            if match is not None:
-                number, shared, share = match
-                problem = self.problems[number]
-                found.append(
-                    Match(
-                        uid=uid,
-                        origin=origin,
-                        evaluation=f"{problem.file}:{problem.index}",
-                        shared=shared,
-                        share=round(share, 3),
-                        question=question[:300],
-                        problem=problem.text[:300],
-                    )
+            whole = identity(question)
+            if whole in self._equal:
+                number, shared, share = self._equal[whole], whole[:200], 1.0
+            else:
+                telling = {
+                    run: where
+                    for run, where in hit.items()
+                    if len(where) <= MAX_DOCUMENTS and rows_with[run] <= MAX_DOCUMENTS
+                }
+                counts = Counter(number for where in telling.values() for number in where)
+                if not counts:
+                    continue
+                number = min(counts, key=lambda n: (-counts[n] / self._num_runs[n], n))
+                shared = next(run for run, where in telling.items() if number in where)
+                share = counts[number] / self._num_runs[number]
+            problem = self.problems[number]
+            found.append(
+                Match(
+                    uid=uid,
+                    origin=origin,
+                    evaluation=f"{problem.file}:{problem.index}",
+                    shared=shared,
+                    share=round(share, 3),
+                    question=question[:300],
+                    problem=problem.text[:300],
                 )
+            )
         return found
-
-    def _hits(self, question: str) -> dict[str, set[int]]:
-        """Returns the runs of a question that occur in evaluation problems, with those problems."""
-        found = words(question)
-        return {
-            run: where[run]
-            for length, where in self._where.items()
-            for run in dict.fromkeys(_runs(found, length))
-            if run in where
-        }
-
-    def _closest(
-        self, question: str, hits: Mapping[str, set[int]], rows_with: Counter[str]
-    ) -> tuple[int, str, float] | None:
-        """Returns (evaluation problem, first shared run, share), or None."""
-        if question in self._equal:
-            return self._equal[question], question[:200], 1.0
-        telling = {
-            run: where
-            for run, where in hits.items()
-            if len(where) <= MAX_DOCUMENTS and rows_with[run] <= MAX_DOCUMENTS
-        }
-        counts = Counter(number for where in telling.values() for number in where)
-        if not counts:
-            return None
-        number = min(counts, key=lambda n: (-counts[n] / self._num_runs[n], n))
-        first = next(run for run, where in telling.items() if number in where)
-        return number, first, counts[number] / self._num_runs[number]
 
 
 def report(name: str, index: EvaluationIndex, matches: Sequence[Match], num_rows: int) -> dict[str, Any]:

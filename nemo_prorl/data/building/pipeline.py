@@ -27,6 +27,10 @@ from nemo_prorl.run_folder.storage import replacing_folder
 MANIFEST, OVERLAP = "manifest.json", "overlap.json"
 NUM_EXAMPLES = 3
 """Examples per reason for dropping that the manifest keeps."""
+QUESTION_COLUMNS = (
+    "messages", "problem", "question", "Question", "question_content", "prompt", "description", "input", "text",
+)  # fmt: skip
+"""Columns in which evaluation sets keep the question, the most specific first."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,30 +130,21 @@ def evaluation_problems(paths: Sequence[str]) -> Iterator[overlap.EvaluationProb
     found = [path for where in paths for path in load.files(Path(where))]
     for path in watched(found, "reading evaluation sets", len(found)) if found else ():
         for index, values in enumerate(load.rows_of(path)):
-            text = _asked(values)
-            if text is None and index == 0:
+            text = ""
+            for column in QUESTION_COLUMNS:
+                value = values.get(column)
+                if isinstance(value, list):
+                    value = "\n".join(turn["content"] for turn in value if turn["role"] == "user")
+                if isinstance(value, str) and value.strip():
+                    text = value
+                    break
+            if not text and index == 0:
                 raise ConfigError(
                     f"{path} has none of the columns that hold a question ({', '.join(QUESTION_COLUMNS)}): it has "
                     f"{', '.join(values)}."
                 )
             if text:
                 yield overlap.EvaluationProblem(file=path.name, index=index, text=text)
-
-
-QUESTION_COLUMNS = (
-    "messages", "problem", "question", "Question", "question_content", "prompt", "description", "input", "text",
-)  # fmt: skip
-"""Columns in which evaluation sets keep the question, the most specific first."""
-
-
-def _asked(values: Mapping[str, Any]) -> str | None:
-    for column in QUESTION_COLUMNS:
-        value = values.get(column)
-        if isinstance(value, list):
-            value = "\n".join(turn["content"] for turn in value if turn["role"] == "user")
-        if isinstance(value, str) and value.strip():
-            return value
-    return None
 
 
 def _converted(

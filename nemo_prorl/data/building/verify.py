@@ -33,7 +33,15 @@ def verify(
 
     for result in graded(requests(), submit):
         versions.add(result.version)
-        yield _judged(waiting.popleft(), result)
+        candidate = waiting.popleft()
+        if result.status is GradeStatus.invalid_request:
+            reason = str(result.details.get("reason", result.verdict))
+            yield Refused(candidate=candidate, reason="task_invalid", detail=reason)
+        elif candidate.problem.gold is None or result.score == 1.0:
+            yield candidate
+        else:
+            detail = str(dict(result.details))[:300]
+            yield Refused(candidate=candidate, reason=f"gold_{result.verdict}", detail=detail)
 
 
 def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreResult]:
@@ -45,16 +53,6 @@ def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreRe
             yield _settled(pending.popleft())
     while pending:
         yield _settled(pending.popleft())
-
-
-def _judged(candidate: Candidate, result: ScoreResult) -> Candidate | Refused:
-    if result.status is GradeStatus.invalid_request:
-        reason = str(result.details.get("reason", result.verdict))
-        return Refused(candidate=candidate, reason="task_invalid", detail=reason)
-    if candidate.problem.gold is None or result.score == 1.0:
-        return candidate
-    detail = str(dict(result.details))[:300]
-    return Refused(candidate=candidate, reason=f"gold_{result.verdict}", detail=detail)
 
 
 def _settled(future: Future[ScoreResult]) -> ScoreResult:

@@ -9,8 +9,6 @@ formed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from nemo_prorl.data.building.source import Dropped, Problem, Record, Source, only_user_turn
 
@@ -31,16 +29,7 @@ def convert(record: Record) -> Problem:
     elif "```" not in question[-200:]:  # the question does not say how to present the code
         suffix = SUFFIX
     solution = record.object("extra_info").get("solution")
-    return Problem(
-        question=question,
-        task=_tests(record.object("reward_model")),
-        suffix=suffix,
-        kind=str(record.values["data_source"]),
-        gold=f"```python\n{solution}\n```" if solution else None,
-    )
-
-
-def _tests(reward_model: Mapping[str, Any]) -> dict[str, Any]:
+    reward_model = record.object("reward_model")
     try:
         tests = json.loads(reward_model["ground_truth"])
     except (TypeError, KeyError, ValueError, RecursionError):
@@ -48,7 +37,13 @@ def _tests(reward_model: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(tests, dict) or not {"inputs", "outputs"} <= tests.keys():
         raise Dropped("no_tests")
     names = ("inputs", "outputs", "fn_name")
-    return {name: tests[name] for name in names if tests.get(name) is not None}
+    return Problem(
+        question=question,
+        task={name: tests[name] for name in names if tests.get(name) is not None},
+        suffix=suffix,
+        kind=str(record.values["data_source"]),
+        gold=f"```python\n{solution}\n```" if solution else None,
+    )
 
 
 SOURCE = Source(

@@ -81,35 +81,25 @@ def convert(record: Record) -> Problem:
     """Turns an entry into a problem. Held-out rows ask for the library's partial credit, which the papers report;
     training rows use the service's default for training (experiments/puzzles) unless `credit` says otherwise. Raises
     Dropped."""
+    from reasoning_gym.utils import SYSTEM_PROMPTS
+
     entry, task = record.values["entry"], record.values["task"]
     if entry is None:
         raise Dropped(record.values["reason"])
-    answer = _answer(entry)
-    return Problem(
-        question=entry["question"],
-        task={"task": task, "entry": entry}
-        | (record.values["train_credit"] if record.split == "train" else HELD_OUT_CREDIT),
-        suffix="\n\n" + _instructions(),
-        kind=task,
-        gold=None if answer is None else f"<answer>{answer}</answer>",
-    )
-
-
-def _answer(entry: dict[str, Any]) -> str | None:
-    """Returns the entry's answer; tasks with many right answers keep one of them in the metadata, or none."""
+    # Tasks with many right answers keep one of them in the metadata, or none.
     metadata = entry["metadata"]
     found = [entry["answer"], metadata.get("example_answer"), metadata.get("example_correct_answer")]
     if "possible_answer" in metadata:  # graph_color expects JSON
         found.append(json.dumps(metadata["possible_answer"]))
-    return next((answer for answer in found if isinstance(answer, str)), None)
-
-
-@cache
-def _instructions() -> str:
-    """Returns the library's recommended prompt, which asks for <answer> tags."""
-    from reasoning_gym.utils import SYSTEM_PROMPTS
-
-    return str(SYSTEM_PROMPTS["default"]).strip()
+    answer = next((answer for answer in found if isinstance(answer, str)), None)
+    return Problem(
+        question=entry["question"],
+        task={"task": task, "entry": entry}
+        | (record.values["train_credit"] if record.split == "train" else HELD_OUT_CREDIT),
+        suffix="\n\n" + str(SYSTEM_PROMPTS["default"]).strip(),  # the library's, which asks for <answer> tags
+        kind=task,
+        gold=None if answer is None else f"<answer>{answer}</answer>",
+    )
 
 
 def _different_entries(

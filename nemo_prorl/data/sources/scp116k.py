@@ -75,12 +75,16 @@ def convert(record: Record) -> Problem:
     response = record.first(RESPONSE)
     if not isinstance(response, str) or not response.strip():
         raise Dropped("no_response")
+    # The part that is compared: the last box, else the end of the response.
+    visible = visible_text(response)
+    box = last_box(visible)
+    compared = f"\\boxed{{{box}}}" if box else visible.strip()[-TAIL:]
     return Problem(
         question=record.text("problem", otherwise="no_problem"),
         task={},
         suffix=BOX_SUFFIX,
         kind=str(record.values.get("domain") or ""),
-        extra={"solution": solution.strip(), "response": _final_answer(response)},
+        extra={"solution": solution.strip(), "response": compared},
     )
 
 
@@ -123,16 +127,23 @@ def agreeing(
             yield candidate
         else:
             unsure.append(candidate)
-    judged = asked([text for candidate in unsure for text in _judgements(candidate)], "judging")
-    for candidate, one, other in zip(unsure, judged[::2], judged[1::2], strict=True):
-        yield _decided(candidate, _says_equal(one), _says_equal(other))
-
-
-def _final_answer(response: str) -> str:
-    """Returns the part that is compared: the last box, else the end of the response."""
-    text = visible_text(response)
-    box = last_box(text)
-    return f"\\boxed{{{box}}}" if box else text.strip()[-TAIL:]
+    # Each is judged with the answers in both orders, so that a judge with a position bias contradicts itself.
+    questions = []
+    for candidate in unsure:
+        problem, book = candidate.problem.question, str(candidate.row.task["answer"])
+        response = str(candidate.problem.extra["response"])
+        for a, b in ((book, response), (response, book)):
+            questions.append(JUDGE.format(problem=problem, a=a, b=b))
+    judged = asked(questions, "judging")
+    for candidate, reply, swapped in zip(unsure, judged[::2], judged[1::2], strict=True):
+        one, other = _says_equal(reply), _says_equal(swapped)
+        if one is None or one is not other:
+            yield _undecided(candidate, "undecided_judgement", f"{one}, {other}")
+        elif one:
+            yield replace(candidate, by_judge_only=True)
+        else:
+            detail = f"{candidate.row.task['answer']} / {candidate.problem.extra['response']}"
+            yield Refused(candidate=candidate, reason="disagrees", detail=detail)
 
 
 def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | Refused:
@@ -165,31 +176,9 @@ def _json_reply(reply: str | None) -> dict[str, object] | None:
     return None
 
 
-def _judgements(candidate: Candidate) -> tuple[str, str]:
-    """Returns the question in both orders, so that a judge with a position bias contradicts itself."""
-    problem, book = candidate.problem, str(candidate.row.task["answer"])
-    response = str(problem.extra["response"])
-    return (
-        JUDGE.format(problem=problem.question, a=book, b=response),
-        JUDGE.format(problem=problem.question, a=response, b=book),
-    )
-
-
 def _says_equal(reply: str | None) -> bool | None:
     marks = re.findall(r"\[\[A(!?=)B\]\]", visible_text(reply or ""))
     return marks[-1] == "=" if marks else None
-
-
-def _decided(candidate: Candidate, one: bool | None, other: bool | None) -> Candidate | Refused:
-    if one is None or one is not other:
-        return _undecided(candidate, "undecided_judgement", f"{one}, {other}")
-    if one:
-        return replace(candidate, by_judge_only=True)
-    return Refused(
-        candidate=candidate,
-        reason="disagrees",
-        detail=f"{candidate.row.task['answer']} / {candidate.problem.extra['response']}",
-    )
 
 
 def _undecided(candidate: Candidate, reason: str, detail: str | None) -> Refused:

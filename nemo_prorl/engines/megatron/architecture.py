@@ -129,7 +129,10 @@ class _Values:
         self._content = content
 
     def whole(self, key: str, default: int | None = None) -> int:
-        return self._read(key, default, _is_whole, "a whole number above 0")
+        def fits(value: Any) -> bool:
+            return isinstance(value, int) and _is_number(value) and value > 0
+
+        return self._read(key, default, fits, "a whole number above 0")
 
     def number(self, key: str, default: float | None = None) -> float:
         def fits(value: Any) -> bool:
@@ -178,10 +181,6 @@ class _Values:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and _is_number(value) and value > 0
 
 
 def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:

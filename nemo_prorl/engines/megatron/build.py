@@ -1,6 +1,8 @@
 """Builds Megatron's model, gradient buffers and optimizer from an Architecture and a RunConfig.
 
-Only this file uses Megatron's configuration classes and its GPTModel (deprecated from 0.19 on).
+Only this file uses Megatron's configuration classes and its GPTModel (deprecated from 0.19 on). It has two layers that
+Megatron's local spec lacks: an RMSNorm that supports sequence parallelism, and a causal attention that never stores its
+[T, T] scores. Transformer Engine has its own versions of both.
 """
 
 from __future__ import annotations
@@ -19,9 +21,18 @@ from nemo_prorl.engines.megatron import core
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
 from nemo_prorl.engines.megatron.core import parallel_state
-from nemo_prorl.engines.megatron.norm import CausalAttention, RMSNorm
 from nemo_prorl.engines.megatron.weights import mark_shards
 from nemo_prorl.engines.passthrough import refusals
+
+_RECOMPUTE: dict[Recompute, dict[str, Any]] = {
+    Recompute.none: {},
+    Recompute.selective: {"recompute_granularity": "selective"},
+    Recompute.full: {
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    },
+}
 
 
 class HiddenStateModel(core.GPTModel):
@@ -30,6 +41,69 @@ class HiddenStateModel(core.GPTModel):
 
     def _postprocess(self, hidden_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
         return hidden_states
+
+
+class RMSNorm(torch.nn.Module):
+    """RMSNorm over the last dimension. Megatron's own wrapper refuses sequence parallelism, under which each rank sees
+    a part of the tokens, so the weight's gradient must be summed over tensor-parallel ranks. `finalize_model_grads`
+    does this for weights with the attribute `sequence_parallel`."""
+
+    def __init__(
+        self, config: core.TransformerConfig, hidden_size: int, eps: float = 1e-6, **_unused: Any
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = torch.nn.Parameter(
+            torch.ones(hidden_size, dtype=config.params_dtype, device=torch.cuda.current_device())
+        )
+        self.weight.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.is_cuda or x.dtype != self.weight.dtype or x.dtype not in (torch.float32, torch.float64):
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        normed: torch.Tensor = _RMSNorm.apply(x, self.weight, self.eps)
+        return normed
+
+
+class _RMSNorm(torch.autograd.Function):
+    """RMSNorm for the CPU, with six passes over the activations, forward and backward; torch's own makes a dozen."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        size = x.shape[-1]
+        scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(size).add_(eps).rsqrt_()
+        ctx.save_for_backward(x, weight, scale)
+        return (x * scale).mul_(weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        """Returns dx = scale (g w - n mean(g w n)) and dw = sum(g n), with n = x scale."""
+        x, weight, scale = ctx.saved_tensors
+        normed = x * scale
+        product = grad * normed
+        grad_weight = product.flatten(0, -2).sum(0)
+        mean = torch.matmul(product, weight).unsqueeze(-1).div_(-x.shape[-1])
+        return (grad * weight).addcmul_(normed, mean).mul_(scale), grad_weight, None
+
+
+class CausalAttention(core.MegatronModule):
+    """Replacement for Megatron's DotProductAttention, for sequences padded on the right: under a causal mask no real
+    token sees the padding, so no further mask is needed. Memory grows with T instead of its square, and results do not
+    depend on the amount of padding."""
+
+    def __init__(self, config: core.TransformerConfig, layer_number: int, **_unused: Any) -> None:
+        super().__init__(config=config)
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_unused: Any, **_also_unused: Any
+    ) -> torch.Tensor:
+        """Returns [T, B, heads * D] from query [T, B, heads, D] and key and value [T, B, kv_heads, D]."""
+        repeats = query.shape[2] // key.shape[2]
+        if repeats > 1:
+            key, value = (x.repeat_interleave(repeats, dim=2) for x in (key, value))
+        query, key, value = (x.permute(1, 2, 0, 3) for x in (query, key, value))
+        context = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return context.permute(2, 0, 1, 3).flatten(2)
 
 
 _groups_of: Any = None
@@ -68,8 +142,18 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             qk_layernorm=architecture.qk_norm
         )
     else:
+        layer = core.gpt_layer_specs.get_gpt_layer_local_spec(
+            normalization="RMSNorm", qk_layernorm=architecture.qk_norm
+        )
+        parts: Any = layer.submodules
+        parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
+        attention = parts.self_attention.submodules
+        attention.core_attention = CausalAttention
+        if architecture.qk_norm:
+            attention.q_layernorm = attention.k_layernorm = RMSNorm
         stage = parallel_state.get_pipeline_model_parallel_rank()
-        spec = _local_spec(architecture, architecture.layers_per_stage(trainer.pipeline_parallel)[stage])
+        num_layers = architecture.layers_per_stage(trainer.pipeline_parallel)[stage]
+        spec = core.TransformerBlockSubmodules(layer_specs=[layer] * num_layers, layer_norm=RMSNorm)
     model = HiddenStateModel(
         config=megatron,
         transformer_layer_spec=spec,
@@ -84,7 +168,13 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
         share_embeddings_and_output_weights=architecture.tied,
     )
     if transformer_engine and config.model.fp8 is not Fp8Recipe.off:
-        _assert_fp8_modules(model)
+        modules = {type(module) for module in model.decoder.modules()}
+        if not any(
+            m.__module__.startswith("transformer_engine") or m.__name__.startswith("TE") for m in modules
+        ):
+            raise ConfigError(
+                "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
+            )
     mark_shards(model)
     return model.to(torch.device(torch.cuda.current_device()))
 
@@ -93,6 +183,11 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
     """Returns the configuration of Megatron's layers."""
     trainer, model = config.trainer, config.model
     dtype = torch.bfloat16 if model.precision is Precision.bf16 else torch.float32
+    stages = None  # what each pipeline stage has, in Megatron's format
+    if trainer.pipeline_parallel > 1:
+        counts = architecture.layers_per_stage(trainer.pipeline_parallel)
+        first, *middle, last = (["decoder"] * count for count in counts)
+        stages = [["embedding", *first], *middle, [*last, "loss"]]
     return _build(
         core.TransformerConfig,
         config,
@@ -113,7 +208,7 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         attention_dropout=0.0,
         tensor_model_parallel_size=trainer.tensor_parallel,
         pipeline_model_parallel_size=trainer.pipeline_parallel,
-        pipeline_model_parallel_layout=_stages(architecture, trainer.pipeline_parallel),
+        pipeline_model_parallel_layout=stages,
         sequence_parallel=trainer.sequence_parallel,
         # Micro-batches differ in length, so pipeline stages send the shape of each along.
         variable_seq_lengths=trainer.pipeline_parallel > 1,
@@ -133,42 +228,29 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         # them nor divides by a token count. The loss function has already divided by the totals of the update.
         calculate_per_token_loss=True,
         finalize_model_grads_func=_sum_gradients,
-        **_recompute(model.recompute),
+        **_RECOMPUTE[model.recompute],
         **_fp8(model.fp8),
     )
 
 
 def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
     """Returns one of Megatron's configuration objects, made of `settings` and of those keys of model.megatron that are
-    fields of it. Raises ConfigError if Megatron refuses the latter."""
+    fields of it. Raises ConfigError for a value of another type, and if Megatron refuses one."""
     given = config.model.megatron
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in given.keys() & fields.keys():
-        value, default = given[name], fields[name].default
-        settings[name] = _value(f"model.megatron.{name}", value, default)
+        key, value, default = f"model.megatron.{name}", given[name], fields[name].default
+        if isinstance(default, Enum):
+            members = type(default).__members__
+            if value not in members:
+                raise ConfigError(f"{key}={value} is not known: write one of {', '.join(members)}.")
+            value = members[value]
+        elif isinstance(default, bool | int | str) and type(value) is not type(default):
+            # Megatron would take it in silence: "no" for true.
+            raise ConfigError(f"{key}={value} has the wrong type: it takes {type(default).__name__}.")
+        settings[name] = value
     with refusals("model.megatron", given):
         return kind(**settings)
-
-
-def _value(key: str, value: Any, default: Any) -> Any:
-    """Returns what a field with this default gets. Raises ConfigError for another type, which Megatron would take in
-    silence: "no" for true."""
-    if isinstance(default, Enum):
-        members = type(default).__members__
-        if value not in members:
-            raise ConfigError(f"{key}={value} is not known: write one of {', '.join(members)}.")
-        return members[value]
-    if isinstance(default, bool | int | str) and type(value) is not type(default):
-        raise ConfigError(f"{key}={value} has the wrong type: it takes {type(default).__name__}.")
-    return value
-
-
-def _stages(architecture: Architecture, pipeline_parallel: int) -> list[list[str]] | None:
-    """Returns the content of each pipeline stage in Megatron's format; None for a single stage."""
-    if pipeline_parallel == 1:
-        return None
-    stages = [["decoder"] * count for count in architecture.layers_per_stage(pipeline_parallel)]
-    return [["embedding", *stages[0]], *stages[1:-1], [*stages[-1], "loss"]]
 
 
 def build_training(
@@ -230,25 +312,6 @@ def check_hardware(config: RunConfig) -> None:
         raise ConfigError(f"model.fp8=blockwise needs CUDA 12.9, torch was built for {torch.version.cuda}.")
 
 
-def _local_spec(architecture: Architecture, num_layers: int) -> core.TransformerBlockSubmodules:
-    layer = core.gpt_layer_specs.get_gpt_layer_local_spec(
-        normalization="RMSNorm", qk_layernorm=architecture.qk_norm
-    )
-    parts: Any = layer.submodules
-    parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
-    attention = parts.self_attention.submodules
-    attention.core_attention = CausalAttention
-    if architecture.qk_norm:
-        attention.q_layernorm = attention.k_layernorm = RMSNorm
-    return core.TransformerBlockSubmodules(layer_specs=[layer] * num_layers, layer_norm=RMSNorm)
-
-
-def _recompute(recompute: Recompute) -> dict[str, Any]:
-    if recompute is Recompute.full:
-        return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    return {"recompute_granularity": "selective"} if recompute is Recompute.selective else {}
-
-
 def _fp8(recipe: Fp8Recipe) -> dict[str, Any]:
     """Returns Megatron's FP8 settings. Weights stay in 16 bits (fp8_param off): with FP8 weights, block scaling and
     tensor parallelism, NeMo RL's sampler produced NaN after a refit (its issue 1164)."""
@@ -261,15 +324,6 @@ def _fp8(recipe: Fp8Recipe) -> dict[str, Any]:
         # different numbers of passes, so one would wait for the others forever.
         "tp_only_amax_red": True,
     }
-
-
-def _assert_fp8_modules(model: HiddenStateModel) -> None:
-    modules = {type(module).__module__.split(".")[0] for module in model.decoder.modules()}
-    names = {type(module).__name__ for module in model.decoder.modules()}
-    if "transformer_engine" not in modules and not any(name.startswith("TE") for name in names):
-        raise ConfigError(
-            "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
-        )
 
 
 def _sum_gradients(model: list[Any], _num_tokens: Any = None, **groups: Any) -> None:

@@ -48,7 +48,11 @@ def check_model(
     if not isinstance(model, Mapping):
         check_files(Path(model), architecture)
     check_shape(architecture, config, world_size)
-    _check_head_dim(architecture)
+    if not has_cuda() and architecture.head_dim not in CPU_HEAD_DIMS:
+        raise ConfigError(
+            f"The model's head_dim={architecture.head_dim} is not supported by vLLM's attention on CPU: "
+            f"it takes {', '.join(map(str, CPU_HEAD_DIMS))}."
+        )
     _check_kv_cache(architecture, config)
     check_engine_args(config)
     if trains:
@@ -146,14 +150,6 @@ def declared_stop_ids(folder: Path, vocab_size: int) -> list[int]:
     return ids
 
 
-def _check_head_dim(architecture: Architecture) -> None:
-    if not has_cuda() and architecture.head_dim not in CPU_HEAD_DIMS:
-        raise ConfigError(
-            f"The model's head_dim={architecture.head_dim} is not supported by vLLM's attention on CPU: "
-            f"it takes {', '.join(map(str, CPU_HEAD_DIMS))}."
-        )
-
-
 def _check_kv_cache(architecture: Architecture, config: RunConfig) -> None:
     """Raises ConfigError if the KV cache on CPU cannot hold one sequence, or is larger than the machine's free memory.
     vLLM would refuse it only after the policy is built."""
@@ -171,18 +167,14 @@ def _check_kv_cache(architecture: Architecture, config: RunConfig) -> None:
             f"tokens: write at least {needed_mib}, a multiple of it to sample several sequences at a time, or reduce "
             "sampler.max_prompt_tokens or sampler.max_response_tokens."
         )
-    free_mib = _free_memory_mib()
+    # The memory that is available to programs, see proc(5).
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    free_mib = int(found[1]) // 1024 if found else sys.maxsize
     if sampler.kv_cache_mib > free_mib:
         raise ConfigError(
             f"sampler.kv_cache_mib={sampler.kv_cache_mib} is more than this machine's free memory of {free_mib:,} MiB: "
             "reduce it."
         )
-
-
-def _free_memory_mib() -> int:
-    """Returns the memory that is available to programs (MemAvailable, see proc(5))."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(found[1]) // 1024 if found else sys.maxsize
 
 
 def _check_layer_spec(config: RunConfig) -> None:

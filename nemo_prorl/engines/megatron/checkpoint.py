@@ -24,20 +24,12 @@ import torch
 import torch.distributed as dist
 
 from nemo_prorl.config import ConfigError, Precision
-from nemo_prorl.engines.megatron import optimizer_state
+from nemo_prorl.engines.megatron import core, optimizer_state
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
-from nemo_prorl.engines.megatron.core import (
-    MegatronOptimizer,
-    ShardedObject,
-    apply_factories,
-    dict_list_map_inplace,
-    dist_checkpointing,
-    get_cuda_rng_tracker,
-    parallel_state,
-)
+from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
-from nemo_prorl.engines.megatron.weights import Split, WholeParameter, whole_parameters
+from nemo_prorl.engines.megatron.weights import Split, whole_parameters
 
 MAIN = "main"
 """Name of the optimizer's fp32 copy of a 16-bit weight, which is saved like a moment."""
@@ -66,7 +58,7 @@ class Manifest:
 class Trained:
     """What a policy saves besides its weights."""
 
-    optimizer: MegatronOptimizer
+    optimizer: core.MegatronOptimizer
     reference: dict[str, torch.Tensor]
     """CPU copies of the local weights, by parameter name."""
     num_updates: int
@@ -105,7 +97,7 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
     if any(_has_content(entry.data) for entry in extra.values()):
         state["extra"] = extra
     manifest = Manifest(
-        precision=_precision(model),
+        precision="fp32" if all(p.dtype == torch.float32 for p in model.parameters()) else "bf16",
         fp8=_fp8_recipe(model) if "extra" in state else "",
         contents=sorted(state),
         num_updates=trained.num_updates,
@@ -160,25 +152,20 @@ def read_whole(
     for _, layer in itertools.groupby(whole_parameters(architecture), key=lambda parameter: parameter.layer):
         parameters = list(layer)
         for parameter in parameters:
-            _check_fits(reader.shape(prefix + parameter.key), parameter, architecture, directory)
+            wanted = tuple(parameter.empty(architecture).shape)
+            if parameter.layer is not None:
+                wanted = (architecture.num_layers, *wanted)
+            found = reader.shape(prefix + parameter.key)
+            if found and parameter.split is Split.vocab and found[0] >= wanted[0]:  # padded
+                found = (wanted[0], *found[1:])
+            if found != wanted:
+                raise ConfigError(
+                    f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they "
+                    "belong to different models."
+                )
         tensors = reader.read([(prefix + p.key, p.layer) for p in parameters])
         for parameter in parameters:
             yield from parameter.to_hf(tensors.pop(0), architecture)
-
-
-def _check_fits(
-    found: tuple[int, ...] | None, parameter: WholeParameter, architecture: Architecture, directory: Path
-) -> None:
-    wanted = tuple(parameter.empty(architecture).shape)
-    if parameter.layer is not None:
-        wanted = (architecture.num_layers, *wanted)
-    if found and parameter.split is Split.vocab and found[0] >= wanted[0]:  # padded
-        found = (wanted[0], *found[1:])
-    if found != wanted:
-        raise ConfigError(
-            f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they belong to "
-            "different models."
-        )
 
 
 def load_weights(directory: Path, model: torch.nn.Module) -> None:
@@ -208,7 +195,7 @@ def load(
         objects["random"] = _random_state()
     if manifest.fp8 and manifest.fp8 == _fp8_recipe(model):
         objects["extra"] = _extra_states(model)
-    loaded = dist_checkpointing.load(objects, str(directory)) if objects else {}
+    loaded = core.dist_checkpointing.load(objects, str(directory)) if objects else {}
     if "extra" in loaded:
         model.load_state_dict(loaded["extra"], strict=False)
     trained.optimizer.reload_model_params()
@@ -220,7 +207,12 @@ def load(
                 _load_part(directory, trained.optimizer, model, part, weights, readers)
         optimizer_state.set_step(trained.optimizer, manifest.optimizer_step)
         if "random" in loaded:
-            _restore_random_state(loaded["random"])
+            state = loaded["random"]
+            random.setstate(state["python"])
+            np.random.set_state(state["numpy"])
+            torch.cuda.set_rng_state(state["cuda"])
+            torch.set_rng_state(state["torch"])
+            core.get_cuda_rng_tracker().set_states(state["megatron"])
     return manifest.num_updates
 
 
@@ -233,15 +225,19 @@ def _load_tensors(
 ) -> None:
     """Fills `targets`, the local shards by parameter name. One replica reads each and broadcasts it. Collective."""
     mine = {name: tensor for name, tensor in targets.items() if readers[name] == _replica()}
-    _copy_into(mine, _read_mine(directory, prefix, weights, mine))
+    read = _read_mine(directory, prefix, weights, mine)
     with torch.no_grad():
+        for name, target in mine.items():
+            # Megatron does not read in place what it stores in parts: they are joined in other memory.
+            if target.data_ptr() != read[name].data_ptr():
+                target.copy_(read[name])
         for name, target in targets.items():
             target.copy_(_broadcast(target.detach(), readers[name]))
 
 
 def _load_part(
     directory: Path,
-    optimizer: MegatronOptimizer,
+    optimizer: core.MegatronOptimizer,
     model: torch.nn.Module,
     part: str,
     weights: Mapping[str, Any],
@@ -266,7 +262,7 @@ def _read_mine(
     places = _with_data(prefix, weights, tensors)
     for name, place in places.items():
         places[name] = replace(place, replica_id=(*place.replica_id[:-1], 0))  # no other replica reads it
-    loaded = dist_checkpointing.load({"tensors": places}, str(directory))  # most in place, see _copy_into
+    loaded = core.dist_checkpointing.load({"tensors": places}, str(directory))
     tensors_read: dict[str, torch.Tensor] = loaded.get("tensors", {})
     return tensors_read
 
@@ -360,17 +356,9 @@ def _to_write(
         replica_id = (*in_replica, (replica - writers[name]) % num_replicas)
         shards = _with_data(prefix, {name: replace(weights[name], replica_id=replica_id)}, {name: tensor})
         # Tensors that Megatron stores in parts are split before the copy; otherwise each part would be copied again.
-        apply_factories(shards)
-        placed |= dict_list_map_inplace(to_host, shards)
+        core.apply_factories(shards)
+        placed |= core.dict_list_map_inplace(to_host, shards)
     return placed
-
-
-def _copy_into(targets: Mapping[str, torch.Tensor], sources: Mapping[str, torch.Tensor]) -> None:
-    """Copies what Megatron has not read in place: tensors that it stores in parts are joined in other memory."""
-    with torch.no_grad():
-        for name, target in targets.items():
-            if target.data_ptr() != sources[name].data_ptr():
-                target.copy_(sources[name])
 
 
 def _parts(model: torch.nn.Module) -> list[str]:
@@ -380,7 +368,7 @@ def _parts(model: torch.nn.Module) -> list[str]:
 
 
 def _whole_states(
-    optimizer: MegatronOptimizer, model: torch.nn.Module, part: str, writers: Mapping[str, int]
+    optimizer: core.MegatronOptimizer, model: torch.nn.Module, part: str, writers: Mapping[str, int]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields one part of the optimizer's state for each parameter, in the parameter's shape. A state that is sharded
     over replicas is complete only on the replica that writes it. Collective among replicas."""
@@ -409,10 +397,6 @@ def _held_span(whole: torch.Tensor, slot: optimizer_state.Slot) -> torch.Tensor:
     return whole.view(-1) if slot.span is None else whole.view(-1)[slot.span]
 
 
-def _precision(model: torch.nn.Module) -> str:
-    return "fp32" if all(p.dtype == torch.float32 for p in model.parameters()) else "bf16"
-
-
 def _layout() -> dict[str, int]:
     return {
         "world_size": dist.get_world_size(),
@@ -421,20 +405,12 @@ def _layout() -> dict[str, int]:
     }
 
 
-def _random_state() -> ShardedObject:
+def _random_state() -> core.ShardedObject:
     state = {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(),
-        "megatron": get_cuda_rng_tracker().get_states(),
+        "megatron": core.get_cuda_rng_tracker().get_states(),
     }
-    return ShardedObject("random", state, (dist.get_world_size(),), (dist.get_rank(),), replica_id=0)
-
-
-def _restore_random_state(state: Mapping[str, Any]) -> None:
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    torch.cuda.set_rng_state(state["cuda"])
-    torch.set_rng_state(state["torch"])
-    get_cuda_rng_tracker().set_states(state["megatron"])
+    return core.ShardedObject("random", state, (dist.get_world_size(),), (dist.get_rank(),), replica_id=0)

@@ -22,14 +22,11 @@ from nemo_prorl.engines.megatron.check import check_files
 from nemo_prorl.engines.megatron.weight_files import SafetensorsReader, check_finite
 from nemo_prorl.engines.tokenizer import check_tokenizer
 from nemo_prorl.run_folder.checkpoints import MODEL_FOLDER, POLICY_FOLDER
-from nemo_prorl.run_folder.storage import (
-    copy_model_files,
-    replacing_folder,
-    write_manifest,
-)
+from nemo_prorl.run_folder.storage import copy_model_files, replacing_folder, write_manifest
 
 SHARD_BYTES = 5 << 30
 """Largest size of a file of weights."""
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def import_hf(hf_dir: Path, out_dir: Path) -> None:
@@ -38,7 +35,6 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
 
     Raises ConfigError for a model that is not supported, and for weights that are damaged or do not fit its config.
     """
-    hf_dir, out_dir = Path(hf_dir), Path(out_dir)
     architecture = read_architecture(hf_dir)
     check_files(hf_dir, architecture)
     check_tokenizer(hf_dir)
@@ -56,7 +52,7 @@ def export_hf(
     checkpoint_dir: Path,
     out_dir: Path,
     *,
-    dtype: Precision | str | None = None,
+    dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     card: str = "",
 ) -> None:
@@ -67,12 +63,23 @@ def export_hf(
     it is empty. Raises ConfigError if there is no checkpoint, or if the model's config is missing;
     `run_folder.checkpoints.locate_checkpoint` refuses damaged ones.
     """
-    checkpoint_dir = Path(checkpoint_dir)
-    shards, side_files = _find_parts(checkpoint_dir)
+    # A run saves the shards in one subfolder and config.json in another, an import both in the folder itself.
+    folders = (checkpoint_dir, checkpoint_dir / POLICY_FOLDER)
+    shards = next((folder for folder in folders if checkpoint.is_checkpoint(folder)), None)
+    if shards is None:
+        raise ConfigError(
+            f"{checkpoint_dir} holds no complete checkpoint: write the folder of one, such as "
+            "checkpoints/step-00000040-main."
+        )
+    beside = (shards, checkpoint_dir / MODEL_FOLDER, checkpoint_dir)
+    side_files = next((folder for folder in beside if (folder / "config.json").is_file()), None)
+    if side_files is None:
+        raise ConfigError(
+            f"{checkpoint_dir} holds no config.json of its model: copy the model's config.json into it."
+        )
     architecture = read_architecture(side_files)
     _one_process()
-    main = dtype is not None and _torch_dtype(dtype) is torch.float32
-    stream = checkpoint.read_whole(shards, architecture, main=main)
+    stream = checkpoint.read_whole(shards, architecture, main=dtype == "fp32")
     save_hf(stream, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes, card=card)
 
 
@@ -81,7 +88,7 @@ def save_hf(
     source_dir: Path,
     out_dir: Path,
     *,
-    dtype: Precision | str | None = None,
+    dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     card: str = "",
     write: bool = True,
@@ -91,35 +98,20 @@ def save_hf(
 
     If producing the tensors is collective, every rank must call this, with write=False on all but one.
     """
-    wanted = None if dtype is None else _torch_dtype(dtype)
     if not write:
         for _ in named_weights:
             pass
         return
-    with replacing_folder(Path(out_dir)) as aside:
-        copy_model_files(Path(source_dir), aside)
-        dtypes = _write_shards(named_weights, aside, wanted, shard_bytes)
-        _record_dtype(aside / "config.json", dtypes)
+    with replacing_folder(out_dir) as aside:
+        copy_model_files(source_dir, aside)
+        dtypes = _write_shards(named_weights, aside, None if dtype is None else _DTYPES[dtype], shard_bytes)
+        if len(dtypes) == 1:
+            config = json.loads((aside / "config.json").read_text())
+            key = "torch_dtype" if "torch_dtype" in config else "dtype"  # of transformers 4 and 5
+            config[key] = str(dtypes.pop()).removeprefix("torch.")
+            (aside / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
         if card:
             (aside / "README.md").write_text(card, encoding="utf-8")
-
-
-def _find_parts(directory: Path) -> tuple[Path, Path]:
-    """Returns (folder of the shards, folder with config.json): the checkpoint itself if it was imported, subfolders if
-    a run saved it (run_folder/checkpoints.py). Raises ConfigError if one is missing."""
-    shards = next((d for d in (directory, directory / POLICY_FOLDER) if checkpoint.is_checkpoint(d)), None)
-    if shards is None:
-        raise ConfigError(
-            f"{directory} holds no complete checkpoint: write the folder of one, such as "
-            "checkpoints/step-00000040-main."
-        )
-    beside = (shards, directory / MODEL_FOLDER, directory)
-    side_files = next((d for d in beside if (d / "config.json").is_file()), None)
-    if side_files is None:
-        raise ConfigError(
-            f"{directory} holds no config.json of its model: copy the model's config.json into it."
-        )
-    return shards, side_files
 
 
 def _one_process() -> None:
@@ -174,17 +166,3 @@ def _write_shards(
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": place}, indent=2)
         (folder / "model.safetensors.index.json").write_text(text)
     return dtypes
-
-
-def _record_dtype(config_file: Path, dtypes: set[torch.dtype]) -> None:
-    """Writes the dtype into config.json, where readers look for it: transformers 4 in torch_dtype, 5 in dtype."""
-    config = json.loads(config_file.read_text())
-    if len(dtypes) == 1:
-        key = "torch_dtype" if "torch_dtype" in config else "dtype"
-        config[key] = str(dtypes.pop()).removeprefix("torch.")
-        config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-
-
-def _torch_dtype(precision: Precision | str) -> torch.dtype:
-    name = precision if isinstance(precision, str) else precision.name
-    return {"fp32": torch.float32, "bf16": torch.bfloat16}[name]

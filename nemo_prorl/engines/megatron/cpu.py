@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils import _device
 
 _CPU = torch.device("cpu")
 _installed = False
@@ -23,20 +24,25 @@ def install() -> None:
     if _installed or torch.cuda.is_available():
         return
     _installed = True
-    _keep_meta_device_working()
+    # Under `with torch.device("meta")`, where transformers builds models, torch recognises tensor constructors by
+    # identity and caches their list on first use. It has to hold the originals: with wrapped ones in it, buffers of
+    # such models would keep garbage.
+    _device._device_constructors()
     _redirect_cuda_calls()
     _redirect_tensor_constructors()
     _redirect_tensor_types()
-    _redirect_megatron()
-
-
-def _keep_meta_device_working() -> None:
-    """Fills torch's list of tensor constructors with the originals before they are wrapped. Under
-    `with torch.device("meta")`, where transformers builds models, torch recognises constructors by identity and caches
-    the list on first use; with wrapped ones in it, buffers of such models would keep garbage."""
-    from torch.utils import _device
-
-    _device._device_constructors()
+    # Megatron's small fused functions stay plain Python: compiling them on CPU would start a C++ compiler for a few
+    # additions.
+    compile_: Any = torch.compile
+    torch.compile = lambda function: function  # type: ignore[assignment]
+    try:
+        import megatron.core.jit  # noqa: F401  binds torch.compile at import
+        from megatron.core.tensor_parallel import random
+    finally:
+        torch.compile = compile_
+    # Recomputation of activations restores the CPU's random state.
+    random._get_cuda_rng_state = lambda *_args, **_kwargs: torch.get_rng_state()
+    random._set_cuda_rng_state = lambda state, *_args, **_kwargs: torch.set_rng_state(state)
 
 
 def _redirect_cuda_calls() -> None:
@@ -90,20 +96,6 @@ def _redirect_tensor_types() -> None:
 
     tensor: Any = torch.Tensor
     tensor.type = named
-
-
-def _redirect_megatron() -> None:
-    """Keeps Megatron's small fused functions plain Python, since compiling them on CPU would start a C++ compiler for a
-    few additions, and makes recomputation of activations restore the CPU's random state."""
-    compile_: Any = torch.compile
-    torch.compile = lambda function: function  # type: ignore[assignment]
-    try:
-        import megatron.core.jit  # noqa: F401  binds torch.compile at import
-        from megatron.core.tensor_parallel import random
-    finally:
-        torch.compile = compile_
-    random._get_cuda_rng_state = lambda *_args, **_kwargs: torch.get_rng_state()
-    random._set_cuda_rng_state = lambda state, *_args, **_kwargs: torch.set_rng_state(state)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,22 +15,11 @@ import torch.distributed as dist
 from nemo_prorl.config import Decay, Precision, RunConfig, TrainerConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import LossFunction, NonFiniteUpdate, PendingSave
-from nemo_prorl.engines.megatron import build, checkpoint, cpu, optimizer_state, weights
+from nemo_prorl.engines.megatron import build, checkpoint, core, cpu, microbatch, optimizer_state, weights
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model, use_transformer_engine
-from nemo_prorl.engines.megatron.core import (
-    clip_grad_by_total_norm_fp32,
-    get_forward_backward_func,
-    parallel_state,
-    tensor_parallel,
-)
-from nemo_prorl.engines.megatron.microbatch import (
-    Feed,
-    empty_batch,
-    packed_feed,
-    padded_feed,
-    plan_micro_batches,
-)
+from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.microbatch import Feed
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
 
@@ -97,8 +85,11 @@ class MegatronPolicy:
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
         """See `engines.interface.Policy`. Raises ValueError if no replica has a response token."""
-        totals = self._totals(batch)
-        if totals.num_tokens == 0:
+        counts = torch.tensor([batch.num_tokens, len(batch)], dtype=torch.int64, device=self._device)
+        dist.all_reduce(counts, group=parallel_state.get_data_parallel_group())
+        num_tokens, num_rollouts = counts.tolist()
+        totals = Totals(num_tokens=num_tokens, num_rollouts=num_rollouts)
+        if num_tokens == 0:
             raise ValueError("The update has no response tokens: there is nothing to learn from.")
         plan = self._plan(batch.tokens)
         parts = [batch.select(rows) for rows in plan]
@@ -111,7 +102,14 @@ class MegatronPolicy:
         self._trained.zero_grad_buffer()
         self.optimizer.zero_grad()
         results = self._run([part.tokens for part in parts], loss)
-        grad_norm = self._step(total_loss := self._total_loss(results))
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        if parallel_state.is_pipeline_last_stage():
+            for result in results:
+                total += result["loss"]
+            dist.all_reduce(total, group=parallel_state.get_data_parallel_group())
+        self._broadcast_from_last_stage(total)
+        total_loss = total.item()
+        grad_norm = self._step(total_loss)
         self.num_updates += 1
         current, entropy = self._collect(batch.tokens, plan, results)
         return UpdateReport(
@@ -132,7 +130,7 @@ class MegatronPolicy:
                 "they were."
             )
         for optimizer in self.optimizer.chained_optimizers:
-            clip_grad_by_total_norm_fp32(optimizer.get_parameters(), self.config.trainer.clip_grad, norm)
+            core.clip_grad_by_total_norm_fp32(optimizer.get_parameters(), self.config.trainer.clip_grad, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.config.trainer, self.num_updates)
             # For norms and biases Megatron sets a multiplier of 0, which only its own scheduler would apply.
@@ -140,44 +138,40 @@ class MegatronPolicy:
         self.optimizer.step_with_ready_grads()
         return norm
 
-    def _totals(self, batch: TrainBatch) -> Totals:
-        counts = torch.tensor([batch.num_tokens, len(batch)], dtype=torch.int64, device=self._device)
-        dist.all_reduce(counts, group=parallel_state.get_data_parallel_group())
-        num_tokens, num_rollouts = counts.tolist()
-        return Totals(num_tokens=num_tokens, num_rollouts=num_rollouts)
-
-    def _total_loss(self, results: Sequence[dict[str, torch.Tensor]]) -> float:
-        """Returns the loss of the whole update, on every rank."""
-        total = torch.zeros((), dtype=torch.float64, device=self._device)
-        if parallel_state.is_pipeline_last_stage():
-            for result in results:
-                total += result["loss"]
-            dist.all_reduce(total, group=parallel_state.get_data_parallel_group())
-        self._broadcast_from_last_stage(total)
-        return total.item()
-
     # Passes through the model
 
     def _plan(self, batch: TokenBatch) -> list[list[int]]:
         multiple = build.token_multiple(self.config)
-        return plan_micro_batches(batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple)
+        return microbatch.plan_micro_batches(
+            batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple
+        )
 
     def _run(self, batches: Sequence[TokenBatch], loss: LossOfPass | None) -> list[dict[str, torch.Tensor]]:
         """Runs the forward pass of each micro-batch and, if there is a `loss`, the backward pass. Returns results on
         the last pipeline stage only."""
-        batches = batches or [empty_batch()]
-        feeds = iter([(index, self._feed(batch)) for index, batch in enumerate(batches)])
+        batches = batches or [microbatch.empty_batch()]
+        make = microbatch.packed_feed if self._packs else microbatch.padded_feed
+        multiple = build.token_multiple(self.config)
+        feeds = iter([(index, make(batch, multiple, self._device)) for index, batch in enumerate(batches)])
 
         def forward_step(iterator: Iterator[tuple[int, Feed]], model: Any) -> tuple[Any, Any]:
             index, feed = next(iterator)
             hidden = model(feed.token_ids, None, None, packed_seq_params=feed.packed)
             if not parallel_state.is_pipeline_last_stage():
                 return hidden, None
-            return self._head(hidden, feed), functools.partial(self._result, index, loss)
+
+            def result(output: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, Any]:
+                logprobs, entropy = output
+                value = logprobs.new_zeros(()) if loss is None else loss(index, logprobs, entropy)
+                data = {"loss": value.detach(), "logprobs": logprobs.detach(), "entropy": entropy.detach()}
+                no_tokens = torch.zeros((), dtype=torch.int)  # so Megatron does not normalise
+                return value, no_tokens, data
+
+            return self._head(hidden, feed), result
 
         on_cpu = not torch.cuda.is_available()
         with cpu.threads(self.config.trainer.cpu_threads) if on_cpu else nullcontext():
-            results: list[dict[str, torch.Tensor]] = get_forward_backward_func()(
+            results: list[dict[str, torch.Tensor]] = core.get_forward_backward_func()(
                 forward_step_func=forward_step,
                 data_iterator=feeds,
                 model=self._trained,
@@ -188,16 +182,12 @@ class MegatronPolicy:
             )
         return results
 
-    def _feed(self, batch: TokenBatch) -> Feed:
-        make = packed_feed if self._packs else padded_feed
-        return make(batch, build.token_multiple(self.config), self._device)
-
     def _head(self, hidden: torch.Tensor, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns (logprobs_BT, entropy_BT) from hidden states [T, B, H], of which a rank has only its own tokens under
         sequence parallelism. Computes logits only at the positions that predict response tokens."""
         if self.config.trainer.sequence_parallel:
             # The gradient of the hidden states is complete on every rank, hence no reduction here.
-            hidden = tensor_parallel.gather_from_sequence_parallel_region(
+            hidden = core.tensor_parallel.gather_from_sequence_parallel_region(
                 hidden, tensor_parallel_output_grad=False
             )
         tied = self.model.share_embeddings_and_output_weights
@@ -212,17 +202,6 @@ class MegatronPolicy:
             fused=self._fuses,
         )
         return feed.scatter(logprobs), feed.scatter(entropy)
-
-    @staticmethod
-    def _result(
-        index: int, loss: LossOfPass | None, output: tuple[torch.Tensor, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-        """Returns what Megatron expects from a loss function: (loss, token count, data). With a count of 0 Megatron
-        does not normalise."""
-        logprobs, entropy = output
-        value = logprobs.new_zeros(()) if loss is None else loss(index, logprobs, entropy)
-        data = {"loss": value.detach(), "logprobs": logprobs.detach(), "entropy": entropy.detach()}
-        return value, torch.zeros((), dtype=torch.int), data
 
     def _collect(
         self, batch: TokenBatch, plan: Sequence[Sequence[int]], results: Sequence[dict[str, torch.Tensor]]

@@ -11,22 +11,15 @@ from __future__ import annotations
 import inspect
 import json
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from nemo_prorl.engines.megatron import core
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
-from nemo_prorl.engines.megatron.core import (
-    AsyncRequest,
-    ShardedTensor,
-    TorchDistSaveShardedStrategy,
-    dist_checkpointing,
-    filesystem_async,
-    save_preprocess,
-)
 
 Place = tuple[str, int | None]
 """Identifies a tensor in a checkpoint: its key, and the layer's index if layers are stacked under that key."""
@@ -34,7 +27,8 @@ Place = tuple[str, int | None]
 Fetch = Callable[[str, tuple[int, ...]], torch.Tensor]
 """Maps (key, offset in the whole tensor) to the CPU tensor to write there."""
 
-filesystem_async._results_queue = queue.SimpleQueue()  # otherwise planning would start the manager process
+# Otherwise planning would start the manager process.
+core.filesystem_async._results_queue = queue.SimpleQueue()
 
 
 class Save:
@@ -54,7 +48,7 @@ class Save:
         fetch: Fetch | None = None,
         num_files: int = 2,
     ) -> None:
-        sharded, self._common = save_preprocess(state)
+        sharded, self._common = core.save_preprocess(state)
         plan = _Plan("torch_dist", 1, thread_count=num_files)
         plan.async_save(sharded, directory)
         self._directory, self._mark, self._fetch = directory, mark, fetch
@@ -97,29 +91,29 @@ class Save:
         if main:
             self._writer.finish(self._metadata, results)
             directory = str(self._directory)
-            dist_checkpointing.serialization.get_default_save_common_strategy().save_common(
+            core.dist_checkpointing.serialization.get_default_save_common_strategy().save_common(
                 self._common, directory
             )
-            config = dist_checkpointing.core.CheckpointingConfig("torch_dist", 1)
-            dist_checkpointing.core.save_config(config, directory)
+            config = core.dist_checkpointing.core.CheckpointingConfig("torch_dist", 1)
+            core.dist_checkpointing.core.save_config(config, directory)
             (self._directory / CHECKPOINT_MARK).write_text(json.dumps(self._mark, indent=1))
 
 
-class _Plan(TorchDistSaveShardedStrategy):
+class _Plan(core.TorchDistSaveShardedStrategy):
     """Megatron's save strategy, stopped after it has decided which rank writes what into which file."""
 
-    def _get_save_and_finalize_callbacks(self, writer: Any, save_state_dict_ret: Any) -> AsyncRequest:
+    def _get_save_and_finalize_callbacks(self, writer: Any, save_state_dict_ret: Any) -> core.AsyncRequest:
         self.writer, self.metadata = writer, save_state_dict_ret[1]
-        return AsyncRequest(None, (), [])
+        return core.AsyncRequest(None, (), [])
 
 
-def whole_tensor(place: Place, num_layers: int, data: torch.Tensor) -> ShardedTensor:
+def whole_tensor(place: Place, num_layers: int, data: torch.Tensor) -> core.ShardedTensor:
     """Describes a tensor that is not split over ranks. data: the tensor; for a stacked layer, with a first axis of
     length 1."""
     key, layer = place
     if layer is None:
-        return ShardedTensor.from_rank_offsets(key, data)
-    return ShardedTensor.from_rank_offsets(key, data, (0, layer, num_layers))
+        return core.ShardedTensor.from_rank_offsets(key, data)
+    return core.ShardedTensor.from_rank_offsets(key, data, (0, layer, num_layers))
 
 
 class Reader:
@@ -127,14 +121,11 @@ class Reader:
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
-        self._known = dist_checkpointing.load_tensors_metadata(self._directory)
+        self._known = core.dist_checkpointing.load_tensors_metadata(self._directory)
 
     def shape(self, key: str) -> tuple[int, ...] | None:
         """Returns the shape of the whole tensor, with stacked layers as first axis, or None if there is none."""
         return tuple(self._known[key].global_shape) if key in self._known else None
-
-    def keys(self) -> Iterator[str]:
-        return iter(self._known)
 
     def read(self, places: Sequence[Place]) -> list[torch.Tensor]:
         """Returns the tensors in the precision of the checkpoint, vocabularies with their padding."""
@@ -144,7 +135,7 @@ class Reader:
             shape = (num_layers if layer is None else 1, *rest)
             empty = torch.empty(shape, dtype=self._known[key].dtype)
             wanted[str(index)] = whole_tensor((key, layer), num_layers, empty)
-        loaded = dist_checkpointing.load(wanted, self._directory, validate_access_integrity=False)
+        loaded = core.dist_checkpointing.load(wanted, self._directory, validate_access_integrity=False)
         tensors = [loaded[str(index)] for index in range(len(places))]
         return [
             tensor if layer is None else tensor[0] for tensor, (_, layer) in zip(tensors, places, strict=True)

@@ -39,6 +39,11 @@ def logprob_and_entropy(
     vocab_size: rows at or beyond it, counted over all shards, are padding, with probability 0 and no gradient.
     fused: use the Triton kernels of softmax_triton.py, which requires `can_fuse`.
     """
+    kernels: Any = softmax_plain
+    if fused:
+        from nemo_prorl.engines.megatron import softmax_triton
+
+        kernels = softmax_triton
     rank, size = (dist.get_rank(group), dist.get_world_size(group)) if group is not None else (0, 1)
     start = rank * weight_VH.shape[0]
     shard = _Shard(
@@ -47,7 +52,7 @@ def logprob_and_entropy(
         group=group if size > 1 else None,
         temperature=temperature,
         chunk_tokens=chunk_tokens,
-        kernels=_kernels(fused),
+        kernels=kernels,
     )
     logprobs, entropy = _ChunkedHead.apply(hidden_NH, weight_VH, labels_N, shard)
     return logprobs, entropy
@@ -128,19 +133,21 @@ class _ChunkedHead(torch.autograd.Function):
                 None if grad_entropy is None else grad_entropy[part],
                 hidden.dtype,
             )
-            _put_product(grad_hidden[part], grad_logits, weight[: shard.num_valid])
-            _add_product(grad_weight[: shard.num_valid], grad_logits.t(), hidden[part])
+            # For a 16-bit result cuBLAS may add partial sums in 16 bits, too coarse for sums over a vocabulary
+            # (torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction).
+            if grad_logits.is_cuda:
+                grad_hidden[part] = _product(grad_logits, weight[: shard.num_valid])
+            else:
+                torch.mm(grad_logits, weight[: shard.num_valid], out=grad_hidden[part])
+            # Added in the precision of the sum, without a second tensor of its size.
+            total = grad_weight[: shard.num_valid]
+            if grad_logits.is_cuda and grad_logits.dtype != total.dtype:
+                torch.addmm(total, grad_logits.t(), hidden[part], out_dtype=total.dtype, out=total)
+            else:
+                total.addmm_(grad_logits.t().to(total.dtype), hidden[part].to(total.dtype))
         if shard.group is not None:
             dist.all_reduce(grad_hidden, group=shard.group)
         return grad_hidden, grad_weight.to(weight.dtype), None, None
-
-
-def _kernels(fused: bool) -> Any:
-    if fused:
-        from nemo_prorl.engines.megatron import softmax_triton
-
-        return softmax_triton
-    return softmax_plain
 
 
 def _merge(statistics_4N: torch.Tensor, group: Any) -> tuple[torch.Tensor, ...]:
@@ -165,20 +172,3 @@ def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if left.is_cuda:
         return torch.mm(left, right, out_dtype=torch.float32)
     return left.float() @ right.float()
-
-
-def _put_product(target: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Writes left @ right, summed in at least fp32, to `target`. For a 16-bit result cuBLAS may add partial sums in 16
-    bits (torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction), too coarse for sums over a vocabulary."""
-    if left.is_cuda:
-        target.copy_(_product(left, right))
-    else:
-        torch.mm(left, right, out=target)
-
-
-def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Adds left @ right to `total` in the precision of `total`, without a second tensor of its size."""
-    if left.is_cuda and left.dtype != total.dtype:
-        torch.addmm(total, left, right, out_dtype=total.dtype, out=total)
-    else:
-        total.addmm_(left.to(total.dtype), right.to(total.dtype))

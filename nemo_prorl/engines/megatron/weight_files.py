@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,21 @@ def weight_names(folder: Path) -> list[str]:
     """
     has_index = (folder / INDEX).exists()
     if not has_index and not (folder / SINGLE).exists():
-        raise ConfigError(_no_weights(folder))
-    names = _listed(folder / INDEX) if has_index else [SINGLE]
+        old = sorted(path.name for path in folder.glob("*.bin") if path.name.startswith("pytorch_model"))
+        if not old:
+            raise ConfigError(f"{folder} holds no weights: {SINGLE}, or {INDEX} with its files, is needed.")
+        load = f"from transformers import AutoModelForCausalLM as M; M.from_pretrained({str(folder)!r}, dtype='auto')"
+        raise ConfigError(
+            f"{folder} holds its weights as {old[0]}, which is not read: write {SINGLE} beside it, with "
+            f'python -c "{load}.save_pretrained({str(folder)!r})".'
+        )
+    names = [SINGLE]
+    if has_index:
+        place = read_json_object(folder / INDEX).get("weight_map")
+        files = place.values() if isinstance(place, dict) else ()
+        if not files or not all(isinstance(file, str) for file in files):
+            raise ConfigError(f"{folder / INDEX} is damaged (its weight_map names no files): fetch it again.")
+        names = sorted(set(files))
     others = sorted({path.name for path in folder.glob("*.safetensors")} - set(names))
     if others:
         ours = f"the files that {INDEX} lists" if has_index else SINGLE
@@ -51,24 +65,6 @@ def weight_names(folder: Path) -> list[str]:
             "the others elsewhere."
         )
     return names
-
-
-def _listed(index: Path) -> list[str]:
-    names = read_json_object(index).get("weight_map")
-    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
-        raise ConfigError(f"{index} is damaged (its weight_map names no files): fetch it again.")
-    return sorted(set(names.values()))
-
-
-def _no_weights(folder: Path) -> str:
-    old = sorted(path.name for path in folder.glob("*.bin") if path.name.startswith("pytorch_model"))
-    if old:
-        load = f"from transformers import AutoModelForCausalLM as M; M.from_pretrained({str(folder)!r}, dtype='auto')"
-        return (
-            f"{folder} holds its weights as {old[0]}, which is not read: write {SINGLE} beside it, with "
-            f'python -c "{load}.save_pretrained({str(folder)!r})".'
-        )
-    return f"{folder} holds no weights: {SINGLE}, or {INDEX} with its files, is needed."
 
 
 class SafetensorsReader:
@@ -144,7 +140,10 @@ def check_weights(folder: Path, architecture: Architecture) -> None:
                 f"{folder} has {name} in {reader.dtype(name)}, which is a quantised precision: write model.path of an "
                 f"unquantised checkpoint ({', '.join(EXPONENTS)})."
             )
-    if architecture.tied and HEAD in reader and not _same_bits(reader, EMBEDDING, HEAD):
+    if not architecture.tied or HEAD not in reader:
+        return
+    is_same = reader.dtype(EMBEDDING) == reader.dtype(HEAD) and reader.shape(EMBEDDING) == reader.shape(HEAD)
+    if not is_same or any(a != b for a, b in zip(reader.parts(EMBEDDING), reader.parts(HEAD), strict=True)):
         raise ConfigError(
             f"{folder} has tie_word_embeddings=true in its config.json, but {HEAD} is not {EMBEDDING}: set "
             "tie_word_embeddings to false, or delete the tensor that the model does not use."
@@ -165,12 +164,6 @@ def check_finite(folder: Path, *, share: int = 0, num_shares: int = 1) -> None:
                 )
 
 
-def _same_bits(reader: SafetensorsReader, first: str, second: str) -> bool:
-    if (reader.dtype(first), reader.shape(first)) != (reader.dtype(second), reader.shape(second)):
-        return False
-    return all(a == b for a, b in zip(reader.parts(first), reader.parts(second), strict=True))
-
-
 def _opened(path: Path, framework: str) -> Any:
     from safetensors import SafetensorError, safe_open
 
@@ -179,16 +172,9 @@ def _opened(path: Path, framework: str) -> Any:
     except FileNotFoundError:
         raise ConfigError(f"{path.parent} lacks {path.name}: fetch it again.") from None
     except (SafetensorError, OSError) as error:
-        if _is_pointer(path):
-            raise ConfigError(
-                f"{path} is a pointer of Git LFS instead of the weights: run `git lfs pull` in {path.parent}."
-            ) from None
+        with suppress(OSError), path.open("rb") as file:
+            if file.read(len(_POINTER)) == _POINTER:
+                raise ConfigError(
+                    f"{path} is a pointer of Git LFS instead of the weights: run `git lfs pull` in {path.parent}."
+                ) from None
         raise ConfigError(f"{path} is damaged ({error}): fetch it again.") from None
-
-
-def _is_pointer(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_POINTER)) == _POINTER
-    except OSError:
-        return False

@@ -161,7 +161,9 @@ def named_weights(
             if pipeline.size() > 1:
                 dist.broadcast(shard, dist.get_global_rank(pipeline, owner), group=pipeline)
             whole = _join(split, _gather_shards(split, shard), architecture)
-            yield from ((name, _own(tensor, shard)) for name, tensor in zip(hf_names, whole, strict=True))
+            for name, tensor in zip(hf_names, whole, strict=True):
+                is_shared = tensor.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr()
+                yield name, tensor.clone(memory_format=torch.contiguous_format) if is_shared else tensor
 
 
 def content_hash(named_weights: Iterable[tuple[str, torch.Tensor]]) -> str:
@@ -239,12 +241,6 @@ def _gather_shards(split: Split, shard: torch.Tensor) -> list[torch.Tensor]:
     shards = [torch.empty_like(shard) for _ in range(ranks)]
     dist.all_gather(shards, shard, group=parallel_state.get_tensor_model_parallel_group())
     return shards
-
-
-def _own(tensor: torch.Tensor, shard: torch.Tensor) -> torch.Tensor:
-    """Returns `tensor`, copied if it shares memory with `shard`."""
-    shared = tensor.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr()
-    return tensor.clone(memory_format=torch.contiguous_format) if shared else tensor
 
 
 def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) -> list[torch.Tensor]:

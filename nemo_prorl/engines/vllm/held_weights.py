@@ -6,7 +6,7 @@ and shards tensors.
 
 On CUDA the parameters are read back from memory. On CPU vLLM keeps only a packed copy that cannot be read, so a layer
 is read at the moment it is packed; a layer that was not packed again keeps its old fingerprint. A fault after that
-moment is not detected here, but by the canary (training/sampling/canary.py).
+moment is not detected here, but by the canary (training/sampling/refit.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ class HeldWeights:
     def loaded(self) -> LoadedWeights:
         """Returns what arrived in the last update, and which of it the model does not hold. Collective over the
         engine."""
-        mine = self._held()
+        mine = {
+            name: self._packed[name] if name in self._packed else fingerprint(parameter.to(self._dtype))
+            for name, parameter in self._model.named_parameters()
+            if name in self._packed or parameter.numel()
+        }
         shards: list[Any] = [mine]
         group = get_tp_group()
         if group.world_size > 1:
@@ -62,7 +66,14 @@ class HeldWeights:
     def _names_held(self, parameter: str, shards: Sequence[Mapping[str, int]]) -> list[str]:
         """Returns the names of the Hugging Face tensors in a parameter, or none if it does not hold them as they
         arrived. shards: parameter -> fingerprint on each rank."""
-        names, copies = self._parts(parameter)
+        names, copies = [parameter], 1
+        for fused, parts in self._fused.items():
+            if f".{fused}." in parameter:
+                names = [parameter.replace(f".{fused}.", f".{part}.") for part in parts]
+                # Several ranks hold a copy of each key-value head if there are more ranks than heads.
+                module = self._model.get_submodule(parameter.rpartition(".")[0])
+                copies = getattr(module, "num_kv_head_replicas", 1)
+                break
         if not self._expected.keys() >= set(names):
             return []
         expected = joined(
@@ -73,24 +84,6 @@ class HeldWeights:
         is_replicated = all(one == expected for one in held)
         is_sharded = None not in held and joined(one for one in held if one is not None) == expected
         return names if is_replicated or is_sharded else []
-
-    def _parts(self, parameter: str) -> tuple[list[str], int]:
-        """Returns the Hugging Face names of a parameter's tensors, and how many ranks hold a copy of each key-value
-        head (several if there are more ranks than heads)."""
-        for fused, parts in self._fused.items():
-            if f".{fused}." in parameter:
-                module = self._model.get_submodule(parameter.rpartition(".")[0])
-                names = [parameter.replace(f".{fused}.", f".{part}.") for part in parts]
-                return names, getattr(module, "num_kv_head_replicas", 1)
-        return [parameter], 1
-
-    def _held(self) -> dict[str, int]:
-        """Returns parameter -> fingerprint of this rank's shard, in the model's precision."""
-        return {
-            name: self._packed[name] if name in self._packed else fingerprint(parameter.to(self._dtype))
-            for name, parameter in self._model.named_parameters()
-            if name in self._packed or parameter.numel()
-        }
 
     def _watch_packing(self) -> None:
         """Makes every layer record its fingerprints right before vLLM packs it."""

@@ -108,9 +108,8 @@ class VllmSampler:
             shared_memory_of(job),
             refusals("sampler.engine_args", sampler.engine_args),
         ):
-            settings = _settings(config, reads_weights=reads_weights)
-            device_settings = _cpu_settings(config) if self._on_cpu else _cuda_settings(config)
-            self._llm = LLM(**settings, **device_settings, **sampler.engine_args)
+            settings = _settings(config, reads_weights=reads_weights, on_cpu=self._on_cpu)
+            self._llm = LLM(**settings, **sampler.engine_args)
             self._llm.init_weight_transfer_engine({"init_info": {}})
         self._count_preemptions()
 
@@ -336,10 +335,10 @@ def rollout_seed(seed: int, uid: str, sibling: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def _settings(config: RunConfig, *, reads_weights: bool) -> dict[str, Any]:
-    """Returns the arguments of `vllm.LLM` that do not depend on the device."""
+def _settings(config: RunConfig, *, reads_weights: bool, on_cpu: bool) -> dict[str, Any]:
+    """Returns the arguments of `vllm.LLM`."""
     sampler = config.sampler
-    return {
+    settings = {
         "model": config.model.path,
         "load_format": "auto" if reads_weights else "dummy",
         "dtype": "float32" if config.model.precision is Precision.fp32 else "bfloat16",
@@ -359,11 +358,13 @@ def _settings(config: RunConfig, *, reads_weights: bool) -> dict[str, Any]:
         "seed": 0,
         "weight_transfer_config": WeightTransferConfig(backend=weight_transfer.BACKEND),
     }
-
-
-def _cpu_settings(config: RunConfig) -> dict[str, Any]:
-    sampler = config.sampler
-    return {
+    if not on_cpu:
+        return settings | {
+            "enforce_eager": sampler.enforce_eager,
+            "gpu_memory_utilization": sampler.memory_fraction,
+            "enable_sleep_mode": sampler.release_memory,
+        }
+    return settings | {
         "enforce_eager": True,
         "kv_cache_memory_bytes": sampler.kv_cache_mib << 20,
         "block_size": CPU_BLOCK_TOKENS,
@@ -371,15 +372,6 @@ def _cpu_settings(config: RunConfig) -> dict[str, Any]:
         # vLLM raises an error. So prompts are prefilled whole, and a step has room for the longest one.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(8192, sampler.context_tokens, sampler.max_sequences),
-    }
-
-
-def _cuda_settings(config: RunConfig) -> dict[str, Any]:
-    sampler = config.sampler
-    return {
-        "enforce_eager": sampler.enforce_eager,
-        "gpu_memory_utilization": sampler.memory_fraction,
-        "enable_sleep_mode": sampler.release_memory,
     }
 
 

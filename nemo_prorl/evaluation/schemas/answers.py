@@ -50,7 +50,19 @@ def choices(record: Record) -> Problem:
     """Reads GPQA's own schema, with the options in an order that depends on the question alone; others as `convert`, if
     the question has its options. Raises Dropped, and ConfigError for a file of another schema."""
     if "Correct Answer" not in record.values:
-        _check_options(record)
+        column = next((name for name in OPTIONS.split("|") if record.values.get(name)), None)
+        if column is not None:
+            # Only the question is asked, so it has to contain the options, and the answer has to be a letter.
+            question, options = str(record.first(QUESTION)), record.values[column]
+            is_asked = isinstance(options, list) and all(
+                str(option).strip() in question for option in options
+            )
+            if not is_asked or str(record.first(ANSWER)).strip() not in tuple(LETTERS):
+                raise ConfigError(
+                    f"{record.origin} has its options in {column}, which are not asked: give GPQA's own file "
+                    "(Question, Correct Answer, Incorrect Answer 1 to 3), or questions that end with their options, "
+                    "and a letter as the answer."
+                )
         return convert(record)
     question = record.text("Question", otherwise="no_question")
     right = record.text("Correct Answer", otherwise="no_answer")
@@ -68,22 +80,6 @@ def choices(record: Record) -> Problem:
         task={"answer": letter},
         gold=f"\\boxed{{{letter}}}",
     )
-
-
-def _check_options(record: Record) -> None:
-    """Raises ConfigError if options in a column of their own would not be asked, or the answer would not be a
-    letter."""
-    column = next((name for name in OPTIONS.split("|") if record.values.get(name)), None)
-    if column is None:
-        return
-    question, options = str(record.first(QUESTION)), record.values[column]
-    is_asked = isinstance(options, list) and all(str(option).strip() in question for option in options)
-    if not is_asked or str(record.first(ANSWER)).strip() not in tuple(LETTERS):
-        raise ConfigError(
-            f"{record.origin} has its options in {column}, which are not asked: give GPQA's own file (Question, "
-            "Correct Answer, Incorrect Answer 1 to 3), or questions that end with their options, and a letter as the "
-            "answer."
-        )
 
 
 def as_text(answer: Any) -> str:

@@ -1,7 +1,7 @@
 """Programming problems with tests: inputs and outputs, as text for programs or as arguments for functions.
 
 Reads PRIME's own form (Eurus-2-RL-Data, all four of the paper's sets in one file), the form of DeepCoder's repository,
-APPS's and TACO's `input_output`, the hub's Codeforces submissions, and LiveCodeBench.
+APPS's and TACO's `input_output`, the hub's Codeforces submissions, LiveCodeBench, and HumanEval.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import io
 import json
 import pickle
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,10 +21,32 @@ from nemo_prorl.evaluation.benchmark import missing_column
 
 QUESTION = "problem|question|question_content|problem-description|description"
 TESTS = ("tests", "input_output", "test_cases", "public_test_cases")
+STATEMENT_PARTS = (
+    ("input-specification", "Input"),
+    ("output-specification", "Output"),
+    ("demo-input", "Example input"),
+    ("demo-output", "Example output"),
+    ("note", "Note"),
+)
+"""Columns that go on with the statement, and their headings."""
 _OF_DAMAGED_PICKLES = (
     *(ValueError, TypeError, EOFError, AttributeError, IndexError, KeyError, RecursionError),
     *(zlib.error, pickle.UnpicklingError),
 )
+NUMPY = '''
+class np:
+    """What HumanEval+'s tests want of numpy, for numbers and lists of numbers."""
+
+    ndarray = float64 = float32 = ()
+
+    @staticmethod
+    def allclose(out, exp, rtol=1e-05, atol=1e-08):
+        if isinstance(exp, (list, tuple)):
+            return len(out) == len(exp) and all(np.allclose(o, e, rtol, atol) for o, e in zip(out, exp))
+        return abs(out - exp) <= atol + rtol * abs(exp)
+'''
+"""Replaces numpy, which the sandbox does not have."""
+_IMPORT_NUMPY = re.compile(r"^import numpy as np[ \t]*$", re.MULTILINE)
 
 
 def of(*kinds: str) -> Callable[[Record], Problem]:
@@ -54,7 +77,17 @@ def convert(record: Record) -> Problem:
     else:
         task, remark = tests(record.values[column] if column else None), ""
     suffix = "" if "```" in question[-200:] else eurus.SUFFIX  # unless it says how to present the code
-    return Problem(question=_asked(record.values, question), task=task, suffix=suffix, remark=remark)
+    # The statement is followed by the content of further columns: formats, examples, starter code.
+    parts = [question.strip()]
+    for column, head in STATEMENT_PARTS:
+        value = record.values.get(column)
+        text = "\n".join(map(str, value)) if isinstance(value, list) else value
+        if isinstance(text, str) and text.strip():
+            parts.append(f"{head}\n{text.strip()}")
+    starter = record.values.get("starter_code")
+    if isinstance(starter, str) and starter.strip():
+        parts.append(f"Begin with this code:\n```python\n{starter.rstrip()}\n```")
+    return Problem(question="\n\n".join(parts), task=task, suffix=suffix, remark=remark)
 
 
 def tests(given: Any) -> dict[str, Any]:
@@ -82,8 +115,19 @@ def tests(given: Any) -> dict[str, Any]:
 def livecodebench_tests(record: Record) -> tuple[dict[str, Any], str]:
     """Returns (the public and the private tests, `Problem.remark`), from JSON text or lists; long private ones are
     compressed. Raises Dropped, and ConfigError for a damaged record."""
-    private = _private_tests(record.values.get("private_test_cases"))
-    pairs = record.list("public_test_cases") + private
+    private = record.values.get("private_test_cases")
+    if isinstance(private, str) and private.strip():
+        try:
+            private = json.loads(private)
+        except ValueError:  # JSON pickled as text, zipped and in base 64
+            try:
+                packed = io.BytesIO(zlib.decompress(base64.b64decode(private)))
+                private = json.loads(_TextUnpickler(packed).load())
+            except _OF_DAMAGED_PICKLES:
+                raise Dropped("private_tests_not_readable") from None
+    if private and not isinstance(private, list):
+        raise Dropped("private_tests_not_readable")
+    pairs = record.list("public_test_cases") + (private or [])
     task = tests(pairs)
     if any(pair.get("testtype") == "functional" for pair in pairs):
         name = record.object("metadata").get("func_name")
@@ -94,26 +138,6 @@ def livecodebench_tests(record: Record) -> tuple[dict[str, Any], str]:
     return task, "" if private else remark
 
 
-def _private_tests(given: Any) -> list[Any]:
-    """Decodes a list, JSON, or JSON pickled as text, zipped and in base 64; LiveCodeBench ships the last two. Raises
-    Dropped."""
-    if isinstance(given, str) and given.strip():
-        try:
-            given = json.loads(given)
-        except ValueError:
-            given = _unpacked(given)
-    if given and not isinstance(given, list):
-        raise Dropped("private_tests_not_readable")
-    return given or []
-
-
-def _unpacked(text: str) -> Any:
-    try:
-        return json.loads(_TextUnpickler(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load())
-    except _OF_DAMAGED_PICKLES:
-        raise Dropped("private_tests_not_readable") from None
-
-
 class _TextUnpickler(pickle.Unpickler):
     """Unpickles text only, which needs no class: anything else in a pickle is refused."""
 
@@ -121,21 +145,26 @@ class _TextUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is not text")
 
 
-def _asked(values: Mapping[str, Any], question: str) -> str:
-    """Returns the statement with the content of further columns: formats, examples, starter code."""
-    parts = [question.strip()]
-    for column, head in (
-        ("input-specification", "Input"),
-        ("output-specification", "Output"),
-        ("demo-input", "Example input"),
-        ("demo-output", "Example output"),
-        ("note", "Note"),
-    ):
-        value = values.get(column)
-        text = "\n".join(map(str, value)) if isinstance(value, list) else value
-        if isinstance(text, str) and text.strip():
-            parts.append(f"{head}\n{text.strip()}")
-    starter = values.get("starter_code")
-    if isinstance(starter, str) and starter.strip():
-        parts.append(f"Begin with this code:\n```python\n{starter.rstrip()}\n```")
-    return "\n\n".join(parts)
+def human_eval(record: Record) -> Problem:
+    """Reads HumanEval and HumanEval+: a function to complete, and a program with `check(candidate)`, which runs apart
+    from the submission (reward/graders/code/check_program.py). Raises Dropped, and ConfigError for another schema."""
+    columns = ("prompt", "entry_point", "test")
+    for column in columns:
+        if column not in record.values:
+            raise missing_column(record, f"column {column}")
+    prompt, entry_point, test = (record.values[column] for column in columns)
+    if not (isinstance(prompt, str) and isinstance(entry_point, str) and isinstance(test, str)):
+        raise Dropped("not_text")
+    if "def check(" not in test:
+        raise Dropped("no_check")
+    solution = record.values.get("canonical_solution")
+    return Problem(
+        question=f"Complete this Python function:\n```python\n{prompt.rstrip()}\n```",
+        suffix=eurus.SUFFIX,
+        task={
+            "preamble": f"{prompt}    pass\n",
+            "test_program": _IMPORT_NUMPY.sub(lambda _: NUMPY, test),
+            "entry_point": entry_point,
+        },
+        gold=f"```python\n{prompt}{solution}\n```" if isinstance(solution, str) else None,
+    )

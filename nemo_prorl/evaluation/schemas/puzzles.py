@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 
 from nemo_prorl.data.building.source import Dropped, NotMeant, Problem, Record, user_turns
 from nemo_prorl.data.sources import reasoning_gym
@@ -82,13 +81,8 @@ def graphs() -> Iterator[Record]:
             )
 
 
-@cache
-def _categories() -> dict[str, str]:
-    from reasoning_gym.factory import DATASETS
-
-    return {name: made[0].__module__.split(".")[1] for name, made in DATASETS.items()}
-
-
 def category(task: str) -> str:
     """Returns a task's category in the library, as in the paper's table of categories; "" for unknown tasks."""
-    return _categories().get(task, "")
+    from reasoning_gym.factory import DATASETS
+
+    return DATASETS[task][0].__module__.split(".")[1] if task in DATASETS else ""

@@ -1,23 +1,26 @@
-"""Reports mistakes in reward functions in one sentence, before any long work."""
+"""Checks reward functions before any long work: that each can be called, and that every rank of a run has the same.
+Reports a change when a stage is resumed."""
 
 from __future__ import annotations
 
+import hashlib
+import platform
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.reward_sources.functions import process
 from nemo_prorl.reward_sources.functions.grader import OFFERED, Item, arguments
-from nemo_prorl.reward_sources.functions.process import (
-    CallFailed,
-    Description,
-    FunctionProcess,
-    FunctionUnusable,
-)
 from nemo_prorl.types import Prompt
 from reward.extract import THINK_END
 from reward.protocol import ScoreRequest
+
+if TYPE_CHECKING:  # it imports torch, which `train --check` does not need
+    from nemo_prorl.distributed import Ranks
 
 TRIED_PROMPTS = 4
 """Prompts that `try_functions` needs at most: enough to see whether the values differ."""
@@ -35,8 +38,20 @@ def check_functions(reward: RewardConfig, columns: Mapping[str, set[str]]) -> No
             f"reward.function_python={reward.function_python} is not a program: write the path of an interpreter."
         )
     for text in reward.function:
-        with _started(text, reward) as (_, description):
-            _check_parameters(text, description, columns)
+        with _started(text, reward) as (_, function):
+            if not any(function.wants(name) for name in OFFERED if name != "prompts"):
+                raise ConfigError(
+                    f"reward.function={text} has no parameter for what it is to grade: give it one that is named "
+                    "responses."
+                )
+            for name in function.required:
+                lacking = [where for where, names in columns.items() if name not in names]
+                if name not in OFFERED and lacking:
+                    there = [*OFFERED, *sorted(set.intersection(*columns.values()))]
+                    raise ConfigError(
+                        f"reward.function={text} has a parameter {name}, and {lacking[0]} has no such column: add the "
+                        f"column, or give the parameter a default. There are {', '.join(there)}."
+                    )
 
 
 def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
@@ -44,21 +59,29 @@ def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
     the first, and returns a sentence on what each returned, or that a server which it asks does not answer from here.
 
     Raises ConfigError for a call that fails otherwise; standard error then has the traceback."""
-    batch = [
-        _made_up(prompt)
-        for prompt in prompts[:TRIED_PROMPTS]
-        if prompt.columns.keys() == prompts[0].columns.keys()
-    ]
+    batch = []
+    for prompt in prompts[:TRIED_PROMPTS]:
+        if prompt.columns.keys() == prompts[0].columns.keys():
+            # The right answer, if it is known, in the form that the prompts of its domain ask for.
+            text = _gold(prompt) or "I do not know."
+            request = ScoreRequest(
+                request_id=f"try/{prompt.uid}",
+                domain=prompt.domain,
+                response=f"Easy.\n{THINK_END}\n\n{text}" if prompt.opens_thought else text,
+                in_thought=prompt.opens_thought,
+                task=prompt.task,
+            )
+            batch.append(Item(request, prompt))
     return [_tried(text, reward, batch) for text in reward.function]
 
 
 def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
     called = f"reward.function={text}, called with made-up responses to {len(batch)} prompt(s),"
-    with _started(text, reward) as (process, description):
+    with _started(text, reward) as (running, description):
         began = time.monotonic()
         try:
-            values = process.call(arguments(description, batch), len(batch))
-        except CallFailed as error:
+            values = running.call(arguments(description, batch), len(batch))
+        except process.CallFailed as error:
             if error.is_network:
                 return (
                     f"{called} {error}: a server that it asks does not answer from here, and a run would stop if it "
@@ -67,7 +90,7 @@ def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
             is_slow = str(error).startswith("took longer")
             advice = "make it faster, or raise reward.function_timeout_s" if is_slow else "correct it"
             raise ConfigError(f"{called} {error}: {advice}.") from None
-        except FunctionUnusable as error:
+        except process.FunctionUnusable as error:
             raise ConfigError(f"{called} cannot be used: {error}.") from None
         seconds = time.monotonic() - began
     listed = ", ".join(
@@ -77,20 +100,6 @@ def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
     if not any(values) and all(_gold(item.prompt) for item in batch):
         hint = " These are the right answers: look whether it reads them as it should."
     return f"{called} returned {listed} after {seconds:.2f} s.{hint}"
-
-
-def _made_up(prompt: Prompt) -> Item:
-    """Returns a response with the right answer, in the form that the prompts of its domain ask for, if it is known."""
-    gold = _gold(prompt)
-    text = gold or "I do not know."
-    request = ScoreRequest(
-        request_id=f"try/{prompt.uid}",
-        domain=prompt.domain,
-        response=f"Easy.\n{THINK_END}\n\n{text}" if prompt.opens_thought else text,
-        in_thought=prompt.opens_thought,
-        task=prompt.task,
-    )
-    return Item(request, prompt)
 
 
 def _gold(prompt: Prompt) -> str:
@@ -103,32 +112,19 @@ def _gold(prompt: Prompt) -> str:
 
 
 @contextmanager
-def _started(text: str, reward: RewardConfig) -> Iterator[tuple[FunctionProcess, Description]]:
+def _started(
+    text: str, reward: RewardConfig
+) -> Iterator[tuple[process.FunctionProcess, process.Description]]:
     """Yields a process like the run's that has imported the function, and what it says of it. Raises ConfigError."""
-    process = FunctionProcess(text, reward, log=None)
+    running = process.FunctionProcess(text, reward, log=None)
     try:
         try:
-            description = process.start()
-        except FunctionUnusable as error:
+            description = running.start()
+        except process.FunctionUnusable as error:
             raise ConfigError(f"reward.function={text} cannot be used: {error}.") from None
-        yield process, description
+        yield running, description
     finally:
-        process.end()
-
-
-def _check_parameters(text: str, function: Description, columns: Mapping[str, set[str]]) -> None:
-    if not any(function.wants(name) for name in OFFERED if name != "prompts"):
-        raise ConfigError(
-            f"reward.function={text} has no parameter for what it is to grade: give it one that is named responses."
-        )
-    for name in function.required:
-        lacking = [where for where, names in columns.items() if name not in names]
-        if name not in OFFERED and lacking:
-            in_every_file = sorted(set.intersection(*columns.values()))
-            raise ConfigError(
-                f"reward.function={text} has a parameter {name}, and {lacking[0]} has no such column: add the column, "
-                f"or give the parameter a default. There are {', '.join([*OFFERED, *in_every_file])}."
-            )
+        running.end()
 
 
 def columns_of(files: Iterable[str]) -> dict[str, set[str]]:
@@ -145,3 +141,38 @@ def columns_of(files: Iterable[str]) -> dict[str, set[str]]:
             schema = pq.read_schema(file)
             columns[(schema.metadata or {}).get(CONVERTED_FROM, file.encode()).decode()] = set(schema.names)
     return columns
+
+
+def agreed_digests(config: RewardConfig, ranks: Ranks) -> dict[str, str]:
+    """Returns the SHA-256 of each function's file, by FILE.py:NAME. Collective. Raises ConfigError on every rank if a
+    machine lacks a file, or has another one."""
+    mine = ranks.together(lambda: {text: digest(text) for text in config.function})
+    (first_host, first), *others = ranks.gather((platform.node(), mine))
+    for other_host, other in others:
+        for text in config.function:
+            if other[text] != first[text]:
+                raise ConfigError(
+                    f"reward.function={text} is another file on {other_host} than on {first_host}: copy one of them to "
+                    "every machine that trains, because one run must have one reward."
+                )
+    return mine
+
+
+def digest(text: str) -> str:
+    """Returns the SHA-256 of the file of FILE.py:NAME. Raises ConfigError on a machine that does not have it."""
+    try:
+        return hashlib.sha256(Path(text.rpartition(":")[0]).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"reward.function={text} cannot be read on {platform.node()} ({error.strerror}): it has to be on every "
+            "machine that trains, under the same path."
+        ) from None
+
+
+def what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Says in one sentence how two rewards differ, each given as descriptions of its parts by name
+    (`MixedGrader.parts`); empty if they are the same, or if the earlier one is unknown."""
+    if not before or before == now:
+        return ""
+    was, is_now = (" + ".join(f"{name} ({how})" for name, how in of.items()) for of in (before, now))
+    return f"the reward has changed since the last checkpoint: it was {was}, and is now {is_now}"

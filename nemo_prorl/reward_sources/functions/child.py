@@ -40,16 +40,11 @@ class Unusable(Exception):
     """The function cannot be called at all; the message is one sentence."""
 
 
-class Unreadable(Exception):
-    """A call's arguments cannot be unpickled here; the message ends a sentence whose subject is the function."""
-
-
 def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") -> None:
     """Imports the function, reports it, and answers calls until the connection closes."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm's warning that a job's time is nearly over
-    with contextlib.suppress(
-        OSError
-    ):  # when memory runs out, the kernel should kill this process, not the trainer
+    with contextlib.suppress(OSError):
+        # When memory runs out, the kernel should kill this process, not the trainer.
         Path("/proc/self/oom_score_adj").write_text("1000")
     channel, path = Connection(int(fd)), Path(file).absolute()
     faulthandler.dump_traceback_later(float(start_limit_s), exit=True, file=2)
@@ -67,9 +62,12 @@ def main(fd: str, file: str, name: str, start_limit_s: str, digest: str = "") ->
         while True:
             body = channel.recv_bytes()
             try:
-                request = _unpickled(body)
-            except Unreadable as error:
-                channel.send({"broken": str(error)})
+                request = pickle.loads(body)
+            except Exception as error:
+                why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                if isinstance(error, ModuleNotFoundError):  # a column has values such as pandas.Timestamp
+                    why = f"its interpreter {sys.executable} lacks the package {error.name}"
+                channel.send({"broken": f"cannot be given the columns of its rows: {why}"})
                 continue
             faulthandler.dump_traceback_later(request["limit_s"], exit=True, file=2)
             answer = call(function, request["arguments"], request["count"], loop, path)
@@ -148,7 +146,7 @@ def call(
     try:
         results = function(**arguments)
         if inspect.isawaitable(results):
-            results = loop.run_until_complete(_awaited(results))
+            results = loop.run_until_complete(results)
         if hasattr(results, "tolist"):  # a NumPy array or a torch tensor
             results = results.tolist()
     except BaseException as error:
@@ -159,10 +157,6 @@ def call(
     if len(results) != count:
         return {"broken": f"returned {len(results)} numbers for {count} responses"}
     return {"values": [_value(result) for result in results]}
-
-
-async def _awaited(results: Any) -> Any:
-    return await results
 
 
 def _value(result: Any) -> float | str:
@@ -207,18 +201,6 @@ def _print_traceback(error: BaseException, title: str = "") -> None:
         frames = frames.tb_next
     traceback.print_exception(type(error), error, frames)
     sys.stderr.flush()
-
-
-def _unpickled(body: bytes) -> Any:
-    """Unpickles a message. Raises Unreadable if a column has values of a class that this interpreter lacks, such as
-    pandas.Timestamp."""
-    try:
-        return pickle.loads(body)
-    except ModuleNotFoundError as error:
-        why = f"its interpreter {sys.executable} lacks the package {error.name}"
-    except Exception as error:
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    raise Unreadable(f"cannot be given the columns of its rows: {why}")
 
 
 if __name__ == "__main__":

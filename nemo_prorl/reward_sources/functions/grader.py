@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import SERVICE, RewardConfig
-from nemo_prorl.reward_sources.functions.process import (
-    CallFailed,
-    Description,
-    FunctionProcess,
-    FunctionUnusable,
-)
+from nemo_prorl.reward_sources.functions import process
 from nemo_prorl.types import PARTS, Prompt
 from reward.extract import is_open_thought, visible_text
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
@@ -56,7 +51,7 @@ class FunctionGrader:
     def __init__(self, text: str, config: RewardConfig, log: Path, digest: str) -> None:
         """text: FILE.py:NAME. log: the file for the function's output and tracebacks. digest: the SHA-256 that its file
         must have."""
-        self._process = FunctionProcess(text, config, log, digest)
+        self._process = process.FunctionProcess(text, config, log, digest)
         self.name, self.text, self.digest = self._process.name, text, digest
         self._log = log
         self._batch_size = config.function_batch
@@ -162,10 +157,12 @@ class FunctionGrader:
         """Makes one call, and resolves the items unless they are worth trying one by one. Returns why the call failed;
         None if it succeeded."""
         try:
-            values = self._call(batch)
-        except FunctionUnusable as error:
+            if self._closed:
+                raise process.CallFailed(_RUN_HAS_ENDED, again=False)
+            values = self._process.call(arguments(self._process.start(), batch), len(batch))
+        except process.FunctionUnusable as error:
             failure, again = f"cannot be used: {error}", False
-        except CallFailed as error:
+        except process.CallFailed as error:
             failure, again = str(error), error.again
         else:
             self._has_graded = True
@@ -181,13 +178,6 @@ class FunctionGrader:
         elif len(batch) == 1:
             self._resolve_all(batch, failure)
         return failure
-
-    def _call(self, batch: Sequence[Item]) -> list[float | str]:
-        """Calls the function in its process. Raises CallFailed or FunctionUnusable."""
-        if self._closed:
-            raise CallFailed(_RUN_HAS_ENDED, again=False)
-        values = self._process.call(arguments(self._process.start(), batch), len(batch))
-        return [float(value) if isinstance(value, int | float) else str(value) for value in values]
 
     def _give_up_waiting(self, why: str) -> None:
         with self._changed:
@@ -213,7 +203,7 @@ class FunctionGrader:
         )
 
 
-def arguments(function: Description, batch: Sequence[Item]) -> dict[str, list[Any]]:
+def arguments(function: process.Description, batch: Sequence[Item]) -> dict[str, list[Any]]:
     """Returns the arguments for a call: those available (OFFERED, and the rows' columns) that the function accepts."""
     given = {name: [make(item) for item in batch] for name, make in _MADE.items() if function.wants(name)}
     if function.takes_any and "completions" not in function.names:

@@ -26,7 +26,6 @@ _GRACE_S = FUNCTION_END_S / 2
 after as many again it kills the process."""
 _MAX_LOG_BYTES = 64 << 20
 
-
 _OF_THE_JOB = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "LD_PRELOAD", "LD_LIBRARY_PATH"),
@@ -110,7 +109,10 @@ class FunctionProcess:
         FunctionUnusable if the process has ended and cannot be started again."""
         self.start()
         assert self._channel is not None
-        self._bound_log()
+        # A function that prints at every call must not fill the disk.
+        with suppress(OSError):  # somebody may have removed the log
+            if self._log is not None and self._log.stat().st_size > _MAX_LOG_BYTES:
+                os.truncate(self._log, 0)
         self._asked = time.monotonic()
         try:
             self._channel.send({"arguments": dict(arguments), "count": count, "limit_s": self._call_limit_s})
@@ -173,12 +175,6 @@ class FunctionProcess:
         finally:
             if self._log is not None:
                 output.close()
-
-    def _bound_log(self) -> None:
-        """Truncates a log that has grown long: a function that prints at every call must not fill the disk."""
-        with suppress(OSError):  # somebody may have removed it
-            if self._log is not None and self._log.stat().st_size > _MAX_LOG_BYTES:
-                os.truncate(self._log, 0)
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
         """Returns the next message. Raises TimeoutError, OSError, or EOFError if the process is gone."""

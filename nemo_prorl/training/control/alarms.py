@@ -35,29 +35,26 @@ class Alarms:
         """Returns the lines to log after `record` of metrics.jsonl, usually none."""
         if self._failed:
             return []
+        said = []
         try:
-            return self._observe(record)
+            self._followed.observe(record)
+            if "reward/mean" not in record:
+                return []
+            for check in self._followed.checks():
+                title, step = check.title, record["step"]
+                self._num_bad[title] = 0 if check.is_fine else self._num_bad.get(title, 0) + 1
+                if title in self._num_calm:
+                    self._num_calm[title] = self._num_calm[title] + 1 if check.is_fine else 0
+                    if self._num_calm[title] == CALM:
+                        del self._num_calm[title]
+                        said.append(f"passed after step {step}: {title}: {check.text}")
+                elif self._num_bad[title] == PATIENCE:
+                    self._num_calm[title] = 0
+                    said.append(f"alarm after step {step}: {title}: {check.text}")
         except Exception as error:  # a defect in a check must not end the run
             self._failed = True
             return [
                 f"the checks cannot judge the record of step {record.get('step')} ({type(error).__name__}: {error}): "
                 "no more alarms until the run is started again"
             ]
-
-    def _observe(self, record: Mapping[str, Any]) -> list[str]:
-        self._followed.observe(record)
-        if "reward/mean" not in record:
-            return []
-        said = []
-        for check in self._followed.checks():
-            title, step = check.title, record["step"]
-            self._num_bad[title] = 0 if check.is_fine else self._num_bad.get(title, 0) + 1
-            if title in self._num_calm:
-                self._num_calm[title] = self._num_calm[title] + 1 if check.is_fine else 0
-                if self._num_calm[title] == CALM:
-                    del self._num_calm[title]
-                    said.append(f"passed after step {step}: {title}: {check.text}")
-            elif self._num_bad[title] == PATIENCE:
-                self._num_calm[title] = 0
-                said.append(f"alarm after step {step}: {title}: {check.text}")
         return said

@@ -16,12 +16,7 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 from nemo_prorl.config import ControllerConfig, ControllerMode, Objective, RatioLevel
-from nemo_prorl.run_folder.validation_metrics import (
-    EARLY,
-    MEASUREMENT,
-    PROMPT_MEAN,
-    VALIDATION,
-)
+from nemo_prorl.run_folder.validation_metrics import EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.gains import HeldOut, best_is_recent, keeps_solving, steady_growth
 from nemo_prorl.training.control.signals import FAULTS, HELD_OUT, WRONG_TENSORS, History, validations_of

@@ -45,7 +45,19 @@ class ResetController:
     def __init__(self, config: ControllerConfig, state: Mapping[str, Any] | None = None) -> None:
         """state: what `state()` returned for a checkpoint; empty or None at the start of a run."""
         self._config = config
-        self._history = _history_of(state) if state else History(stage="", since=0, step=0)
+        self._history = History(stage="", since=0, step=0)
+        if state:  # JSON, which has lists for tuples
+            self._history = History(
+                stage=state["stage"],
+                since=state["since"],
+                step=state["step"],
+                entropy_level=tuple(state["entropy_level"]),
+                peaks={key: tuple(values) for key, values in state["peaks"].items()},
+                series={
+                    key: tuple((s, value) for s, value in points) for key, points in state["series"].items()
+                },
+                measurement=state["measurement"],
+            )
 
     def observe(self, record: Mapping[str, Any]) -> Decision | None:
         """Adds the record of a step, or of the validation before the first step. Returns the decision after it, if
@@ -148,18 +160,3 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
     also = f" (also: {', '.join(others)})" if others else ""
     reason = f"{signal.reason}{also}."
     return Decision(action=action, signal=name, reason=reason, numbers=signal.numbers, step=history.step)
-
-
-def _history_of(state: Mapping[str, Any]) -> History:
-    """Returns the history in a checkpoint's JSON, which has lists for tuples."""
-    return History(
-        stage=state["stage"],
-        since=state["since"],
-        step=state["step"],
-        entropy_level=tuple(state["entropy_level"]),
-        peaks={key: tuple(values) for key, values in state["peaks"].items()},
-        series={
-            key: tuple((step, value) for step, value in points) for key, points in state["series"].items()
-        },
-        measurement=state["measurement"],
-    )

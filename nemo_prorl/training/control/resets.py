@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import CheckpointCallbackParams, ConfigError, RunConfig
+from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
 from nemo_prorl.run_folder.checkpoints import Checkpoint, by_score, find_checkpoints, is_better, score_kind
@@ -57,9 +57,16 @@ def better_checkpoint(
     and says why, if the current policy is as good, or if no checkpoint has a score. measured: the policy's metrics."""
     params = config.exp_manager.checkpoint_callback_params
     run_dir = Path(config.exp_manager.explicit_log_dir)
-    best = ranks.on_main(lambda: _best_of(run_dir, state, params))
+    kind = score_kind(params.monitor, state)
+
+    def find() -> Checkpoint | None:
+        with suppress(ConfigError):  # no checkpoint is complete
+            return next(iter(by_score(find_checkpoints(run_dir), kind, params.mode, stage=state.stage)), None)
+        return None
+
+    best = ranks.on_main(find)
     while best is not None and not is_intact(best, ranks):
-        best = ranks.on_main(lambda: _best_of(run_dir, state, params))
+        best = ranks.on_main(find)
     if best is None or best.score is None:
         say(
             f"no checkpoint of stage {state.stage} has a value of {params.monitor}: the policy stays as it is"
@@ -74,10 +81,3 @@ def better_checkpoint(
         f"the policy goes back to step {best.state.step}, where {params.monitor} was {best.score:.4f}; it {value}"
     )
     return best
-
-
-def _best_of(run_dir: Path, state: RunState, params: CheckpointCallbackParams) -> Checkpoint | None:
-    kind = score_kind(params.monitor, state)
-    with suppress(ConfigError):  # no checkpoint is complete
-        return next(iter(by_score(find_checkpoints(run_dir), kind, params.mode, stage=state.stage)), None)
-    return None

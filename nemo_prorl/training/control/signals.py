@@ -298,20 +298,17 @@ def sampler_mismatch(history: History, config: ControllerConfig) -> Signal | Non
             + _at_the_last_steps(options.patience),
             numbers={"value": wrong[-1]},
         )
-    return next(filter(None, (_disagreement(history, key, options) for key in (CANARY, ROLLOUTS))), None)
-
-
-def _disagreement(history: History, key: str, options: SamplerMismatchConfig) -> Signal | None:
-    values = history.measured(key)
-    recent = values[-options.patience :]
-    limit = mismatch_limit(values[: -options.patience], options)
-    if len(recent) < options.patience or min(recent) <= limit:
-        return None
-    return Signal(
-        reason=f"{key} is {recent[-1]:.3g}: sampler and trainer disagree about the same tokens by more than "
-        f"{limit:.3g} nats {_at_the_last_steps(options.patience)}",
-        numbers={"value": recent[-1], "limit": limit},
-    )
+    for key in (CANARY, ROLLOUTS):
+        values = history.measured(key)
+        recent = values[-options.patience :]
+        limit = mismatch_limit(values[: -options.patience], options)
+        if len(recent) == options.patience and min(recent) > limit:
+            return Signal(
+                reason=f"{key} is {recent[-1]:.3g}: sampler and trainer disagree about the same tokens by more than "
+                f"{limit:.3g} nats {_at_the_last_steps(options.patience)}",
+                numbers={"value": recent[-1], "limit": limit},
+            )
+    return None
 
 
 def _at_the_last_steps(count: int) -> str:

@@ -22,15 +22,9 @@ from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, responses, to
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
+from nemo_prorl.training.sampling import grading
 from nemo_prorl.training.sampling.ahead import Round, RoundAhead
 from nemo_prorl.training.sampling.fleet import Key, SamplerFleet
-from nemo_prorl.training.sampling.grading import (
-    GradingInFlight,
-    RewardServiceFailing,
-    check_failures,
-    for_all_ranks,
-    graded_group,
-)
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import (
     FloatArray,
@@ -43,13 +37,6 @@ from nemo_prorl.types import (
     TokenBatch,
 )
 from reward.protocol import ScoreResult
-
-
-def poll_s(world_size: int) -> float:
-    """Returns the seconds between two collections of verdicts. Each is a collective of all ranks, whose time grows with
-    their number (an estimated 2 ms with 32 ranks). The interval keeps them at a tenth of the time, up to 400 ranks."""
-    return min(0.02 * max(1.0, world_size / 32), 0.25)
-
 
 LOW_YIELD = 0.1
 """Below this share of informative groups a stage may be saturated. The share is a running average, so a reward that
@@ -134,7 +121,9 @@ class Collector:
         verdicts: list[ScoreResult] = []
         rounds: list[Round] = []
         kept, surplus = tuple[int, ...](), tuple[int, ...]()
-        while len(kept) < needed and len(rounds) < self._max_rounds(found_any=bool(kept)):
+        max_rounds = dynamic.max_rounds if dynamic.enabled else 1
+        # Two rounds without a single informative group are enough to know.
+        while len(kept) < needed and len(rounds) < (max_rounds if kept else min(2, max_rounds)):
             share = (len(kept) + PRIOR_PROMPTS * state.sampling_yield) / (len(groups) + PRIOR_PROMPTS)
             size = self._round_size(needed - len(kept), share)
             round_, sampled, rollouts = self._sample(size, state.step, is_first=not rounds)
@@ -146,7 +135,7 @@ class Collector:
             round_groups, round_prepared = self._grade_and_prepare(
                 round_, rollouts, mine, needed - len(kept), state, verdicts
             )
-            check_failures(verdicts, self.config.reward.max_failed_share)
+            grading.check_failures(verdicts, self.config.reward.max_failed_share)
             prepared |= {
                 (len(groups) + index, sibling): row for (index, sibling), row in round_prepared.items()
             }
@@ -164,7 +153,7 @@ class Collector:
         if len(kept) < max(1.0, dynamic.min_fill * needed if dynamic.enabled else 0.0):
             # If grading failed on as many groups as are missing, the data may well have enough.
             if kinds[Informativeness.service_failure] >= (needed - len(kept) if dynamic.enabled else 1):
-                raise RewardServiceFailing(
+                raise grading.RewardServiceFailing(
                     f"grading failed on {kinds[Informativeness.service_failure]} of {len(groups)} prompts, so that a "
                     f"step found only {len(kept)} of {needed} groups to train on."
                 )
@@ -211,13 +200,6 @@ class Collector:
         unusable = kind in (Informativeness.service_failure, Informativeness.all_filtered)
         return kind if self.config.dynamic_sampling.enabled or unusable else Informativeness.informative
 
-    def _max_rounds(self, *, found_any: bool) -> int:
-        """Returns how many rounds the step may take. Two without a single informative group are enough to know."""
-        dynamic = self.config.dynamic_sampling
-        if not dynamic.enabled:
-            return 1
-        return dynamic.max_rounds if found_any else min(2, dynamic.max_rounds)
-
     def _round_size(self, missing: int, share: float) -> int:
         """Returns how many prompts to sample for `missing` groups, at most four for each: by the share of informative
         groups so far, and never by the number of engines, on which no result may depend."""
@@ -249,7 +231,7 @@ class Collector:
             max_response_tokens=self.config.sampler.max_response_tokens,
             seed=self.config.seed * 1_000_003 + step,  # runs of other seeds never use it
         )
-        in_flight = GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
+        in_flight = grading.GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
         return Round(prompts=self.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
 
     def _send_tokens(
@@ -295,19 +277,24 @@ class Collector:
         prepared: dict[Key, PreparedRollout] = {}
         while len(groups) < len(rollouts):
             finished = round_.in_flight.take_finished()
-            for part in self.ranks.gather({key: for_all_ranks(found) for key, found in finished.items()}):
+            for part in self.ranks.gather(
+                {key: grading.for_all_ranks(found) for key, found in finished.items()}
+            ):
                 verdicts |= part
                 if part:
                     self.on_progress()
             decided = {
-                index: graded_group(
+                index: grading.graded_group(
                     round_.prompts[index], group, [verdicts[index, r.sibling] for r in group], shape
                 )
                 for index, group in enumerate(rollouts)
                 if index not in groups and all((index, r.sibling) in verdicts for r in group)
             }
             if not decided:
-                round_.in_flight.wait(poll_s(self.ranks.layout.world_size))
+                # Collecting verdicts is a collective of all ranks, whose time grows with their number (an estimated
+                # 2 ms with 32 ranks). The interval keeps it at a tenth of the time, up to 400 ranks.
+                interval_s = min(0.02 * max(1.0, self.ranks.layout.world_size / 32), 0.25)
+                round_.in_flight.wait(interval_s)
                 continue
             groups |= decided
             for index, group in decided.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,14 @@ class SamplerFleet:
         """Returns outlines of all rollouts as [prompt][sibling], on every rank. Collective. share: what `sample_share`
         returned on this rank."""
         groups: list[dict[int, RolloutOutline]] = [{} for _ in prompts]
-        mine = [(index, _facts(outline(r))) for index, rollouts in share.items() for r in rollouts]
+        names = [
+            field.name for field in fields(RolloutOutline) if field.name != "prompt"
+        ]  # all ranks have prompts
+        mine = [
+            (index, {name: getattr(outlined, name) for name in names})
+            for index, rollouts in share.items()
+            for outlined in map(outline, rollouts)
+        ]
         for part in self._ranks.gather(mine):
             for index, facts in part:
                 groups[index][facts["sibling"]] = RolloutOutline(prompt=prompts[index], **facts)
@@ -118,8 +124,3 @@ def siblings_of(engine: int, num_engines: int, num_prompts: int, num_rollouts: i
         for index in range(num_prompts)
     }
     return {index: siblings for index, siblings in shares.items() if siblings}
-
-
-def _facts(rollout: RolloutOutline) -> dict[str, Any]:
-    """Returns the outline's fields without the prompt, which every rank has."""
-    return {field.name: getattr(rollout, field.name) for field in fields(rollout) if field.name != "prompt"}

@@ -84,7 +84,11 @@ def code_blocks(text: str) -> list[Block]:
             end, position, is_closed = _end(text, start, run, label, is_torn)
         body = text[start:end].rstrip(" \t")
         if body.strip():
-            blocks.append(Block(label, _unindent(body), is_closed))
+            # A block in a list is indented as a whole: every line loses the first one's indentation.
+            margin = re.match(r"(?:[ \t]*\n)*([ \t]*)", body)
+            if margin and margin[1]:
+                body = re.sub(f"^{margin[1]}", "", body, flags=re.MULTILINE)
+            blocks.append(Block(label, body, is_closed))
     return blocks
 
 
@@ -131,10 +135,3 @@ def _end(text: str, start: int, opening: str, label: str, is_torn: bool) -> tupl
 
 def _is_python(label: str) -> bool:
     return _PYTHON.match(label) is not None
-
-
-def _unindent(body: str) -> str:
-    """Removes the first line's indentation from every line; a block in a list is indented as a whole."""
-    margin = re.match(r"(?:[ \t]*\n)*([ \t]*)", body)
-    assert margin is not None
-    return re.sub(f"^{margin[1]}", "", body, flags=re.MULTILINE) if margin[1] else body

@@ -238,13 +238,13 @@ def _tester(preamble: str, program: str, entry_point: str, in_place: bool) -> st
 
 class _GoOn(ast.NodeTransformer):
     """Rewrites a test program. An unknown answer ends one iteration of a loop, not the loop, so that most calls are
-    recorded in the first round. Method calls go through `__method__`, which tells a call of a stand-in's method from a
-    mere attribute access.
+    recorded in the first round."""
 
-    Only `try` and `with` see a StopIteration of the submission. Elsewhere it is `__Ended__`, because map, zip, all and
-    the like would take it for the end of their input, and a test that checks nothing passes."""
+    # Only `try` and `with` see a StopIteration of the submission. Elsewhere it is `__Ended__`, because map, zip, all
+    # and the like would take it for the end of their input, and a test that checks nothing passes.
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
+        # `__method__` tells a call of a stand-in's method from a mere attribute access.
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and not node.func.attr.startswith("__"):
             owner, name = node.func.value, ast.Constant(node.func.attr)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from reward.extract import is_literal
+from reward.frames import refuse_constant
 from reward.graders.grade import InvalidTask, is_number, require
 from reward.sandbox.limits import MAX_CPU_S, OUTPUT_BYTES, OUTPUT_BYTES_IN_ALL, OutputLimits, ProgramLimits
 
@@ -47,7 +48,10 @@ class Tests:
     def output_limits(self) -> OutputLimits:
         """Returns twice the size of the expected outputs, because numbers may have more digits than needed, plus an
         allowance for stray output."""
-        sizes = [2 * _size(expected) for expected in self.expected]
+        sizes = [
+            2 * len(one.encode("utf-8", "replace") if isinstance(one, str) else json.dumps(one))
+            for one in self.expected
+        ]
         each = tuple(OUTPUT_BYTES + size for size in sizes)
         return OutputLimits(each=each, in_all=OUTPUT_BYTES_IN_ALL + sum(sizes))
 
@@ -60,7 +64,7 @@ class Tests:
         if self.fn_name is None:
             return same_output(text, self.expected[index])
         try:
-            value = json.loads(text, parse_constant=_refuse)
+            value = json.loads(text, parse_constant=refuse_constant)
         except (ValueError, RecursionError):
             return False
         return same_result(value, self.expected[index])
@@ -92,7 +96,11 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
         tests = Tests(inputs=tuple(map(_lines, inputs)), expected=tuple(map(_lines, outputs)), fn_name=None)
     else:
         arguments = tuple(map(_arguments, inputs))
-        tests = Tests(inputs=arguments, expected=_read_expected(outputs), fn_name=fn_name)
+        # Text is JSON, as PRIME and LiveCodeBench write it, or else the `repr` of Python data (`True`, `(1, 2)`),
+        # unless one text of the task is neither: then none was encoded, and "12" is the text.
+        if all(_is_json(item) or is_literal(item) for item in outputs if isinstance(item, str)):
+            outputs = [_decode(item) if isinstance(item, str) else item for item in outputs]
+        tests = Tests(inputs=arguments, expected=tuple(outputs), fn_name=fn_name)
         for text in arguments:
             for line in filter(str.strip, text.split("\n")):
                 require(_is_json(line), f"the input line {line[:60]!r} of a fn_name task is not JSON")
@@ -119,14 +127,12 @@ def same_output(text: str, expected: str) -> bool:
     wanted = [line.strip() for line in expected.split("\n")]
     if lines == wanted:
         return True
-    return all(
-        line == want or _same_numbers(line.split(), want.split())
-        for line, want in zip(lines, wanted, strict=True)
-    )
-
-
-def _same_numbers(tokens: list[str], wanted: list[str]) -> bool:
-    return len(tokens) == len(wanted) and all(map(_same_token, tokens, wanted))
+    for line, want in zip(lines, wanted, strict=True):
+        if line != want:
+            tokens, numbers = line.split(), want.split()
+            if len(tokens) != len(numbers) or not all(map(_same_token, tokens, numbers)):
+                return False
+    return True
 
 
 def _same_token(token: str, want: str) -> bool:
@@ -202,26 +208,12 @@ def _lines(item: Any) -> str:
     return str(item)
 
 
-def _size(expected: Any) -> int:
-    """Returns the bytes that a program would write for an expected output, text or data."""
-    return len(expected.encode("utf-8", "replace") if isinstance(expected, str) else json.dumps(expected))
-
-
 def _arguments(item: Any) -> str:
     """Returns an input of a fn_name task as lines of JSON."""
     if isinstance(item, str):
         return item
     require(isinstance(item, list), "an input of a fn_name task is neither text nor a list of arguments")
     return "\n".join(json.dumps(value) for value in item)
-
-
-def _read_expected(outputs: list[Any]) -> tuple[Any, ...]:
-    """Decodes expected outputs. Text is JSON, as PRIME and LiveCodeBench write it, or else the `repr` of Python data
-    (`True`, `(1, 2)`), unless one text of the task is neither: then none was encoded, and "12" is the text."""
-    texts = [item for item in outputs if isinstance(item, str)]
-    if any(not _is_json(text) and not is_literal(text) for text in texts):
-        return tuple(outputs)
-    return tuple(_decode(item) if isinstance(item, str) else item for item in outputs)
 
 
 def _decode(text: str) -> Any:
@@ -241,7 +233,3 @@ def _is_json(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")

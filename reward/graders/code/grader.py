@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from reward.graders.code import check_program, code_tests, program_choice
-from reward.graders.code.blocks import Block
 from reward.graders.code.code_tests import Tests
 from reward.graders.grade import Grade, gate, require
 from reward.sandbox.execution import DEFAULT_LIMITS, SLEEP_S, Allowance, Execution, Sandbox
@@ -46,7 +45,13 @@ def grade(sandbox: Sandbox, response: str, task: Mapping[str, Any], *, in_though
     found = program_choice.candidates(text)
     if not found:
         return Grade(score=0.0, verdict="no_code")
-    index, block = found[_choose(sandbox, found, task)]
+    chosen = 0
+    if len(found) > 1:
+        question = program_choice.question(found, task)
+        execution = sandbox.run(program_choice.CHOOSER, [question], fn_name="__choose__")
+        if execution.ends == ["exit"]:
+            chosen = program_choice.choice(execution.outputs[0], len(found))
+    index, block = found[chosen]
     if tests is None:
         grade = _grade_with_test_program(sandbox, block.body, task, limits.cpu_s)
     else:
@@ -61,15 +66,6 @@ def run_tests(
     return sandbox.run(
         source, tests.inputs, fn_name=tests.fn_name, output_limits=tests.output_limits(), limits=limits
     )
-
-
-def _choose(sandbox: Sandbox, found: list[tuple[int, Block]], task: Mapping[str, Any]) -> int:
-    """Returns which of the candidates is the program. Raises ZygoteError."""
-    if len(found) == 1:
-        return 0
-    question = program_choice.question(found, task)
-    execution = sandbox.run(program_choice.CHOOSER, [question], fn_name="__choose__")
-    return program_choice.choice(execution.outputs[0], len(found)) if execution.ends == ["exit"] else 0
 
 
 def _grade_with_test_program(sandbox: Sandbox, source: str, task: Mapping[str, Any], cpu_s: float) -> Grade:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.cluster.plan.remaining import missing_files
+from nemo_prorl.cluster.plan.chain import missing_files
 from nemo_prorl.config import DataConfig, ModelConfig, RunConfig
 from tests.test_cli import ARCHITECTURE, ROOT
 

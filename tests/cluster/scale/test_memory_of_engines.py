@@ -96,6 +96,8 @@ def activations(policy: Any, model: Any) -> tuple[float, float]:
     import torch
 
     from nemo_prorl.cluster.scale.memory import element_bytes, layer_activation_bytes
+    from nemo_prorl.engines.megatron import build
+    from nemo_prorl.engines.megatron.microbatch import padded_feed
     from tests.engines.megatron.helpers import token_batch
 
     own = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
@@ -108,7 +110,7 @@ def activations(policy: Any, model: Any) -> tuple[float, float]:
         return tensor
 
     policy.model.config.bias_activation_fusion = True  # as on CUDA
-    feed = policy._feed(token_batch(1, 40))
+    feed = padded_feed(token_batch(1, 40), build.token_multiple(policy.config), torch.device("cpu"))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         policy.model(feed.token_ids, None, None, packed_seq_params=None)
     trainer, tokens = policy.config.trainer, feed.token_ids.numel()

@@ -106,11 +106,10 @@ def test_shards_are_written_as_transformers_writes_them(models: dict[str, Path],
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("dtype", ["bf16", Precision.bf16])
-def test_another_precision_can_be_asked_for(dtype: Any, models: dict[str, Path], tmp_path: Path) -> None:
+def test_another_precision_can_be_asked_for(models: dict[str, Path], tmp_path: Path) -> None:
     source = models["qwen2-float32"]
     conversion.import_hf(source, tmp_path / "megatron")
-    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf", dtype=dtype)
+    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf", dtype="bf16")
     assert_same(tensors(tmp_path / "hf"), {name: t.bfloat16() for name, t in tensors(source).items()})
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config.get("dtype", config.get("torch_dtype")) == "bfloat16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,8 +53,7 @@ def test_everything_that_the_trainer_sets_is_refused(start, monkeypatch, on_cpu)
 
     monkeypatch.setattr(vllm_sampler, "LLM", record)
     monkeypatch.setattr(passthrough, "has_cuda", lambda: not on_cpu)
-    if not on_cpu:
-        monkeypatch.setattr(vllm_sampler, "_cpu_settings", vllm_sampler._cuda_settings)
+    monkeypatch.setattr(vllm_sampler, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
     with pytest.raises(Recorded):
         start("base")
     assert len(passed) > 12

@@ -128,5 +128,7 @@ def test_vllms_caches_go_elsewhere_where_there_is_no_home(
         assert Path(wanted).stat().st_mode & 0o777 == 0o700
         monkeypatch.setattr(os, "getuid", lambda: 4321)  # another user's name is taken
         (tmp_path / "vllm-4321").mkdir()
-        assert environment._temporary_cache().name not in ("vllm-4321", Path(wanted).name)
+        del os.environ["VLLM_CACHE_ROOT"]
+        environment.prepare()
+        assert Path(os.environ["VLLM_CACHE_ROOT"]).name not in ("vllm-4321", Path(wanted).name)
     assert not (tmp_path / home).is_dir() or home == "writable"

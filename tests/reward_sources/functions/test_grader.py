@@ -12,7 +12,7 @@ import pytest
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.reward_sources.functions import process
-from nemo_prorl.reward_sources.functions.agreement import digest
+from nemo_prorl.reward_sources.functions.check import digest
 from nemo_prorl.reward_sources.functions.grader import (
     ATTEMPTS,
     FunctionGrader,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import RewardConfig
-from nemo_prorl.reward_sources.functions.agreement import digest
+from nemo_prorl.reward_sources.functions.check import digest
 from nemo_prorl.reward_sources.functions.grader import (
     FunctionGrader,
     MixedGrader,

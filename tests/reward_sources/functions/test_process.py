@@ -11,7 +11,7 @@ import pytest
 
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.engines.environment import ALWAYS, CPU_ONLY
-from nemo_prorl.reward_sources.functions.agreement import digest
+from nemo_prorl.reward_sources.functions.check import digest
 from nemo_prorl.reward_sources.functions.grader import ATTEMPTS, FunctionGrader, RewardFunctionFailing
 from nemo_prorl.reward_sources.functions.process import environment_of_functions
 from tests.reward_sources.functions.asking import WAIT_S, a_prompt, a_request, grade, reason, scores

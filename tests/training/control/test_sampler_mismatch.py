@@ -18,7 +18,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.signals import mismatch_limit
-from nemo_prorl.training.sampling.canary import RECHECK
+from nemo_prorl.training.sampling.refit import RECHECK
 from tests.training.control.controller_runs import columns, decisions, only
 
 SIGNAL = {"window": 5, "patience": 2, "ratio": 3.0, "num_deviations": 3.0}

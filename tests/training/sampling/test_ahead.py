@@ -14,17 +14,11 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import (
-    AlgorithmConfig,
-    ConfigError,
-    ControllerConfig,
-    ControllerMode,
-    CorrectionLevel,
-)
+from nemo_prorl.config import AlgorithmConfig, ConfigError, ControllerConfig, ControllerMode, CorrectionLevel
 from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training import trainer
+from nemo_prorl.training import splitting
 from nemo_prorl.training.sampling.ahead import Round, RoundAhead, Share
 from nemo_prorl.training.sampling.grading import GradingInFlight
 from nemo_prorl.training.splitting import split_over_ranks
@@ -167,7 +161,7 @@ def test_no_prompt_is_trained_on_twice_though_a_reset_drops_a_round(
     """Half of the prompts are uninformative, so steps take further rounds after the round ahead has its prompts."""
     trained: list[str] = []
     monkeypatch.setattr(
-        trainer,
+        splitting,
         "split_over_ranks",
         lambda c, *rest: (trained.extend(uids(c.groups)), split_over_ranks(c, *rest))[1],
     )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nemo_prorl.config import ShapingConfig
 from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.grading import (
     GradingInFlight,
@@ -17,7 +18,7 @@ from nemo_prorl.training.sampling.grading import (
     check_failures,
     was_graded,
 )
-from nemo_prorl.training.step_metrics import grading_metrics
+from nemo_prorl.training.step_metrics import collection_metrics
 from nemo_prorl.training.timing import Stopwatch, union_s
 from reward.protocol import GradeStatus, ScoreResult
 from reward.requests import request_of
@@ -134,6 +135,10 @@ def _collect(clock: Clock, grader: ScriptedGrader, **engines: object) -> Collect
     return make_collector(config, prompts, grader=grader, **engines).collect(state)  # type: ignore[arg-type]
 
 
+def overlap_share(collection: Collection) -> float:
+    return collection_metrics(collection, ShapingConfig(), num_updates=1)["grading/overlap_share"]
+
+
 def test_grading_that_ends_with_sampling_costs_nothing(clock: Clock) -> None:
     """The grader is slow, but only while sampling goes on anyway."""
     grader = ScriptedGrader()
@@ -144,13 +149,13 @@ def test_grading_that_ends_with_sampling_costs_nothing(clock: Clock) -> None:
 
     collection = _collect(clock, grader, sampler=ScriptedSampler(after_sampling=sampling_goes_on))
     assert (collection.grading_busy_s, collection.grading_exposed_s) == (60.0, 0.0)
-    assert grading_metrics(collection)["grading/overlap_share"] == 1.0
+    assert overlap_share(collection) == 1.0
 
 
 def test_grading_behind_nothing_is_exposed(clock: Clock) -> None:
     collection = _collect(clock, ScriptedGrader(seconds_each=2.0))
     assert collection.grading_busy_s == collection.grading_exposed_s == 4 * 4 * 2.0
-    assert grading_metrics(collection)["grading/overlap_share"] == 0.0
+    assert overlap_share(collection) == 0.0
 
 
 def test_log_probabilities_hide_the_grading_of_other_groups(clock: Clock) -> None:
@@ -165,7 +170,7 @@ def test_log_probabilities_hide_the_grading_of_other_groups(clock: Clock) -> Non
     collection = _collect(clock, grader, policy=ScriptedPolicy(on_logprobs=prepare))
     assert collection.grading_exposed_s == 4.0, "only the first group"
     assert collection.grading_exposed_s < collection.grading_busy_s
-    assert 0.0 < grading_metrics(collection)["grading/overlap_share"] < 1.0
+    assert 0.0 < overlap_share(collection) < 1.0
 
 
 def test_somebody_who_watches_hears_what_a_run_waits_for(clock: Clock) -> None:

@@ -25,8 +25,8 @@ from nemo_prorl.config import (
 from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.interface import LoadedWeights
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.sampling.canary import TEXT, Canary, canary_prompt
 from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.sampling.refit import TEXT, Canary, canary_prompt
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import ScriptedPolicy, ScriptedSampler, make_config, make_prompt
 from tests.training.sampling.test_ahead import WatchedSampler

@@ -15,7 +15,7 @@ pytest.importorskip("math_verify", reason="needs the reward environment")
 from reward import worker
 from reward.answers import Retry
 from reward.graders.grade import Grade
-from reward.imports import Watch
+from reward.worker import Watch
 
 PACKAGE = "a_library_with_late_imports"
 TEXT = {"domain": "math", "response": "\\boxed{1}", "task": {"answer": "1"}, "in_thought": False}
