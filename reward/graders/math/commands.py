@@ -102,8 +102,8 @@ CHARACTERS = {
     "\u2008": " ", "\u2009": " ", "\u200a": " ", "\u202f": " ", "\u3000": " ",
 }  # fmt: skip
 """Characters beyond ASCII, and the LaTeX for what they show."""
-SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
-SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True))
+SUPERSCRIPTS: dict[str | int, str | int | None] = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
+SUBSCRIPTS: dict[str | int, str | int | None] = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n", strict=True))
 CHINESE = {
     "平方毫米": "mm^2", "平方厘米": "cm^2", "平方米": "m^2", "平方千米": "km^2", "平方公里": "km^2", "立方厘米": "cm^3",
     "立方米": "m^3", "毫米": "mm", "厘米": "cm", "分米": "dm", "千米": "km", "公里": "km", "米": "m", "毫克": "mg",

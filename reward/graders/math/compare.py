@@ -79,7 +79,8 @@ def _spelling(reading: Reading) -> str:
 
 
 def _is_evaluated(shown: str, gold: Value) -> bool:
-    """Whether a page shows no arithmetic where the gold has rational numbers: each part is a number, perhaps with a unit."""
+    """Whether a page shows no arithmetic where the gold has rational numbers: each part is a number, perhaps with a
+    unit."""
     gold = (named(gold) if isinstance(gold, Relation) else gold) or gold
     golds = gold.items if isinstance(gold, Several) else (gold,)
     if not all(isinstance(one, Number) and one.value.is_Rational for one in golds):
@@ -209,9 +210,11 @@ def _equal_expression(answer: Value, gold: Expression) -> str | None:
         case Several(kind="set", items=(single,)):
             return _equal_expression(single, gold)
         case Several(
-            kind="list" | "condition", items=(first, Relation(sides=(Expression(value=variable), *_)))
+            kind="list" | "condition",
+            items=(first, Relation(sides=(Expression(value=variable), *_)) as domain),
         ):
-            return _equal(first, gold) if variable in gold.value.free_symbols else None  # x^2 + 1, x \in R
+            is_domain = variable in gold.value.free_symbols and "=" not in domain.signs
+            return _equal(first, gold) if is_domain else None  # x^2 + 1, x \in R
         case Several(kind="family", items=(first, _)) if len(gold.value.free_symbols) == 1:
             (variable,) = gold.value.free_symbols
             return _equal(_put(first, expression.symbol("\\mathbb{Z} 1"), variable), gold)
@@ -376,9 +379,8 @@ def _equal_relation(answer: Value, gold: Relation) -> str | None:
         return _same_congruence(answer, gold)
     if {*answer.signs} == {*gold.signs} == {"="}:
         return _same_equation(answer, gold)
-    if answer.signs == gold.signs and len(answer.sides) == len(gold.sides):
-        if all(map(_is_equal, answer.sides, gold.sides)):
-            return "relation"
+    if answer.signs == gold.signs and all(map(_is_equal, answer.sides, gold.sides)):
+        return "relation"
     is_solved = golds is not None and not _is_negated(answer)
     return (
         None
@@ -507,23 +509,18 @@ def _equal_several(answer: Value, gold: Several) -> str | None:
         return _same_set(ours, golds)
     if isinstance(answer, Union):
         return _same_set(RealSet([*answer.parts]), RealSet([Several("set", _items(gold) or gold.items)]))
-    if isinstance(answer, Several) and answer.kind == "or" and gold.kind == "list":
-        if all(isinstance(item, Expression) and str(item.value) in _OPTIONS for item in gold.items):
-            return None  # A or C is no choice of A and C
+    are_options = all(isinstance(item, Expression) and str(item.value) in _OPTIONS for item in gold.items)
+    if isinstance(answer, Several) and (answer.kind, gold.kind) == ("or", "list") and are_options:
+        return None  # A or C is no choice of A and C
     if isinstance(answer, Text) and answer.kind == "name":  # AC for A, C
         letters = [
             str(item.value) for item in gold.items if isinstance(item, Expression) and _is_letter(item)
         ]
         return "options" if letters and sorted(letters) == list(answer.text) else None
-    if (
-        isinstance(answer, Quantity | Several)
-        and (total := _total(gold.items)) is not None
-        and len(gold.items) > 1
-    ):
-        if (
-            isinstance(answer, Quantity) or answer.kind == "compound"
-        ):  # 150 minutes for 2 hours and 30 minutes
-            return "compound" if _equal(answer, total) else None
+    total = _total(gold.items) if len(gold.items) > 1 else None
+    is_whole = isinstance(answer, Quantity) or (isinstance(answer, Several) and answer.kind == "compound")
+    if is_whole and total is not None:  # 150 minutes for 2 hours and 30 minutes
+        return "compound" if _equal(answer, total) else None
     items, golds_items = _items(answer, gold.kind == "list"), _items(gold) or gold.items
     if items is None:
         return _equal(answer, gold.items[0]) if len(gold.items) == 1 else None
@@ -605,8 +602,8 @@ def _equal_ordered(answer: Value, gold: Several) -> str | None:
         case Several(kind="list" | "compound") if (
             gold.kind == "compound" and (total := _total(gold.items)) is not None
         ):
-            ours = _total(answer.items)
-            return "compound" if ours is not None and _equal(ours, total) else None
+            our_total = _total(answer.items)
+            return "compound" if our_total is not None and _equal(our_total, total) else None
     golds, ours = as_set(gold), as_set(answer)
     if (
         golds is not None

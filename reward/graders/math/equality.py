@@ -1,8 +1,8 @@
 """Says whether numbers and expressions of sympy are equal: numbers by their digits, expressions at points.
 
-Nothing is simplified, which takes sympy anything from a millisecond to forever. Two expressions are equal if all computed
-digits agree at several points, of which some are negative and some large. Where a root or logarithm has a negative
-argument, its branch is a convention, and the point does not count.
+Nothing is simplified, which takes sympy anything from a millisecond to forever. Two expressions are equal if all
+computed digits agree at several points, of which some are negative and some large. Where a root or logarithm has a
+negative argument, its branch is a convention, and the point does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import sympy
 _POINTS = tuple(
     tuple(sympy.Rational(number, 100) for number in row)
     for row in (
-        (137, 61, 223, 89), (29, 171, 53, 307), (241, 397, 509, 619), (1187, 2311, 3149, 1741), (-113, 47, -79, -193), (-31, -883, 217, 1409),
+        (137, 61, 223, 89), (29, 171, 53, 307), (241, 397, 509, 619), (1187, 2311, 3149, 1741),
+        (-113, 47, -79, -193), (-31, -883, 217, 1409),
         (-3163, 767, -1231, 59), (-401, 255, 377, -281),
     )
 )  # fmt: skip

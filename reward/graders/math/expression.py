@@ -21,7 +21,8 @@ _SIMPLE = {
     "\\csc": sympy.csc, "\\arcsin": sympy.asin, "\\arccos": sympy.acos, "\\arctan": sympy.atan,
     "\\arccot": sympy.acot, "\\arcsec": sympy.asec, "\\arccsc": sympy.acsc, "\\sinh": sympy.sinh,
     "\\cosh": sympy.cosh, "\\tanh": sympy.tanh, "\\coth": sympy.coth, "\\sech": sympy.sech, "\\csch": sympy.csch,
-    "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh, "\\exp": lambda value: _power(sympy.E, value),
+    "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh,
+    "\\exp": lambda value: _power(sympy.E, value),
     "\\ln": sympy.log, "\\lg": lambda value: sympy.log(value, 10), "\\log": sympy.log, "\\arg": sympy.arg,
     "\\sgn": sympy.sign, "cis": lambda value: sympy.exp(sympy.I * value),
 }  # fmt: skip
@@ -168,13 +169,10 @@ class _Parser:
             ):
                 raise Unreadable(f"a number follows a value without a sign: `{node.text}`")
             return True
-        return (
-            node.kind in ("letter", "function", "frac", "binom", "sqrt", "accent", "matrix", "group")
-            or (node.kind == "open" and node.text in _BRACKETS)
-            or self._is("|")
-            and self._at + 1 < len(self._nodes)
-            and self._closing("|") is not None
-        )
+        if node.text == "|":
+            return self._at + 1 < len(self._nodes) and self._closing("|") is not None
+        kinds = ("letter", "function", "frac", "binom", "sqrt", "accent", "matrix", "group")
+        return node.kind in kinds or (node.kind == "open" and node.text in _BRACKETS)
 
     # --------------------------------------------------------------------------------- factors
     def _factor(self) -> Any:
@@ -422,7 +420,7 @@ class _Parser:
         value = self._signed_factor()
         while self.node is not None and self.node.kind in ("letter", "frac", "sqrt", "accent"):
             value = value * self._factor()
-        while self._is("/") and self._ahead() is not None and self._ahead().kind == "number":  # \sin \pi/6
+        while self._is("/") and (ahead := self._ahead()) is not None and ahead.kind == "number":  # \sin \pi/6
             self._at += 1
             value = value / self._factor()
         return value

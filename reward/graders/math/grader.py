@@ -90,7 +90,8 @@ def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[st
     if found.equal is False and type_of(gold_reading) in ("list", "set") and type_of(reading) == "number":
         found = compare(read(answer.replace(",", ", ")), gold_reading, evaluated)  # 81,256 are two numbers
     if found.equal is False and any(map(_BARE_LOG.search, (answer, gold))):  # which base it has is not said
-        found = compare(*(read(_BARE_LOG.sub(r"\\log_{10}", text)) for text in (answer, gold)), evaluated)
+        ours, golds = (read(_BARE_LOG.sub(r"\\log_{10}", text)) for text in (answer, gold))
+        found = compare(ours, golds, evaluated)
     details = {
         "answer_type": type_of(reading),
         "gold_type": type_of(gold_reading),

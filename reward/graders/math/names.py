@@ -65,6 +65,8 @@ def names_a_number(value: Value) -> bool:
     if value.pending:
         return True  # \gcd(a, b)
     function = value.value
+    if function.is_Pow and function.base.is_Symbol and function.base.name.startswith("\\|"):
+        return True  # |v|^2
     return len(function.free_symbols) > 1 or (
         isinstance(function, _NAMED_FUNCTIONS) and function.args[0].is_Symbol
     )

@@ -7,6 +7,7 @@ mathematics. `show` writes nodes back in one spelling.
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -107,12 +108,9 @@ def _scripts_of_unicode(text: str) -> str:
     if text.isascii():
         return text
     for sign, digits in (("^", commands.SUPERSCRIPTS), ("_", commands.SUBSCRIPTS)):
-        table = str.maketrans(digits)
-        text = re.sub(
-            f"[{re.escape(''.join(digits))}]+",
-            lambda run, sign=sign, table=table: f"{sign}{{{run[0].translate(table)}}}",
-            text,
-        )
+        pieces = re.split(f"([{''.join(map(str, digits))}]+)", text)
+        runs = (f"{sign}{{{run.translate(str.maketrans(digits))}}}" for run in pieces[1::2])
+        text = "".join(itertools.chain.from_iterable(itertools.zip_longest(pieces[::2], runs, fillvalue="")))
     return re.sub(
         r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))",
         lambda found: f"\\sqrt{{{next(group for group in found.groups() if group is not None)}}}",
@@ -607,6 +605,7 @@ def split(nodes: Iterable[Node], *are_signs: Callable[[Node], bool]) -> list[lis
 
 
 def is_comma(node: Node) -> bool:
+    """Whether a node is a comma or a semicolon."""
     return node.kind == "comma"
 
 

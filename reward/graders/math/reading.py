@@ -1,8 +1,8 @@
 r"""Reads an answer, LaTeX or plain text, as a value with a type (see `values`). Gold and answer are read alike.
 
-`read` is a grammar from the outside in: labels and what is compared by its spelling, alternatives and lists, relations,
-sets, ratios, quantities, and in the end expressions (see `expression`). Every node of the page becomes part of the value,
-or the answer is no more than a page, which equals only itself.
+`read` is a grammar from the outside in: labels and what is compared by its spelling, alternatives and lists,
+relations, sets, ratios, quantities, and in the end expressions (see `expression`). Every node of the page becomes part
+of the value, or the answer is no more than a page, which equals only itself.
 """
 
 from __future__ import annotations
@@ -50,8 +50,13 @@ from reward.graders.math.values import (
     Value,
 )
 
-_SETS = {"\\mathbb{R}": REALS, "\\emptyset": EMPTY}
-_PHRASES = {"all real numbers": REALS, "no solution": EMPTY, "empty set": EMPTY, "none": EMPTY}
+_SETS: dict[str, Value] = {"\\mathbb{R}": REALS, "\\emptyset": EMPTY}
+_PHRASES: dict[str, Value] = {
+    "all real numbers": REALS,
+    "no solution": EMPTY,
+    "empty set": EMPTY,
+    "none": EMPTY,
+}
 _RELATIONS = {
     "=": "=", "<": "<", ">": ">", "\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\equiv": "==",
     "\\in": "in", "\\notin": "not in", "\\sim": "~", "\\simeq": "~", "\\cong": "cong", "\\propto": "propto",
@@ -59,7 +64,7 @@ _RELATIONS = {
     "\\rightarrow": "->", "\\Rightarrow": "=>", "\\leftarrow": "<-", "\\Leftrightarrow": "<=>", "\\mapsto": "|->",
     "\\perp": "perp", "\\parallel": "parallel", "\\ll": "<<", "\\gg": ">>",
 }  # fmt: skip
-_CAPITALS = ("yes", "no", "true", "false", "none", "both", "neither")
+_CAPITALS = ("yes", "true", "false", "none", "both", "neither")
 _CONDITIONS = ("if", "for", "when", "where")
 _SIGN_WORDS = {"minus": "-", "plus": "+", "times": "\\times"}
 _INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
@@ -253,9 +258,8 @@ def _without_remark(nodes: list[Node]) -> list[Node]:
         is_last = nodes[place].kind == "open" and closing(nodes[place:]) == len(nodes) - place - 1
         if is_last and nodes[-2].text in _INTEGERS and any(map(is_sign_of("\\in"), nodes[place:])):
             return [*nodes[:place], Node("comma", ","), *nodes[place + 1 : -1]]
-        if nodes[place].kind == "open" and is_word_of("or")(nodes[place + 1]):
-            if closing(nodes[place:]) == len(nodes) - place - 1:
-                return [*nodes[:place], *nodes[place + 1 : -1]]
+        if is_last and is_word_of("or")(nodes[place + 1]):
+            return [*nodes[:place], *nodes[place + 1 : -1]]
     return nodes
 
 

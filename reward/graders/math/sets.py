@@ -59,6 +59,8 @@ def _to_sympy(parts: Parts) -> sympy.Set | None:
             return None
         if isinstance(part, Several):
             sets.append(sympy.FiniteSet(*numbers))
+        elif not sympy.N(numbers[0] - numbers[1]).is_negative:
+            return None
         else:
             sets.append(sympy.Interval(*numbers, part.brackets[0] == "(", part.brackets[1] == ")"))
     return sympy.Union(*sets)

@@ -96,7 +96,8 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
             found += _run(rest[:end], found, rest[end:])
         else:
             length, node = 1, rest[0]
-            if node.kind == "word" and (node.text == "cis" or node.text in _FUNCTIONS):
+            is_function = node.kind == "word" and node.text in (*_FUNCTIONS, "cis")
+            if is_function and not (behind_number(found) and units.parse(node.text) is not None):
                 node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
             if node == Node("letter", "x") and _is_times(found, rest):
                 node = Node("sign", "\\times")
@@ -205,7 +206,7 @@ def is_noun(text: str) -> bool:
 
 
 def is_word(text: str) -> bool:
-    """Whether letters in a row are a word and no product: four or more with a vowel, not in the order of the alphabet."""
+    """Whether letters in a row are a word and no product: four or more with a vowel, not in alphabetical order."""
     is_sorted = all(first < second for first, second in itertools.pairwise(text.lower()))
     is_cased = text.islower() or text[1:].islower()
     is_long = len(text) > 3 and is_cased and not is_sorted and not _VOWELS.isdisjoint(text)
@@ -217,8 +218,8 @@ def is_phrase(text: str) -> bool:
     pieces = text.split()
     if text in _NAMED:
         return False
-    if text.lower() == "no" or not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[' -])*", text):
-        return text.lower() == "no"
+    if text in ("no", "No") or not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[' -])*", text):
+        return text in ("no", "No")
     if all(is_word(piece) or piece.lower() in _COMMON for piece in pieces):
         return True
     are_words = all((len(piece) > 1 and not _VOWELS.isdisjoint(piece)) or piece in "aI" for piece in pieces)

@@ -99,7 +99,7 @@ mol kg^-1 = ; molal*
 1e-15 m = ; fermi
 100000 Pa = bar*mkμ ; bar*
 101325 Pa = ; atm atmosphere
-20265/152 Pa = mTorr ; torr mmhg mm_hg mm_of_hg millimeter_of_mercury millimeters_of_mercury
+20265/152 Pa = mTorr ; torr mmHg mm_hg mm_of_hg millimeter_of_mercury millimeters_of_mercury
 2533125/1900 Pa = ; cmhg cm_hg cm_of_mercury
 1.66053906660e-27 kg = u amu Da*kM ; dalton* atomic_mass_unit
 60 s = ; minute min
@@ -356,7 +356,7 @@ def _factors(name: str, found: re.Match[str]) -> list[tuple[Unit, int]]:
     power = int(found["power"] or 1)
     if found["power"] and not found["mark"] and power > 0 and name not in _LENGTHS:
         return []
-    is_usual = name.islower() or name.isupper() or name[1:].islower() or "_" in name
+    is_usual = name.islower() or name.isupper() or name[1:].islower() or "_" in name or name in _MIXED
     unit = _SYMBOLS.get(name) or (_WORDS.get(name.lower()) if is_usual else None)
     if name in _JOINED and (unit is None or power < 0):  # nobody means `per millisecond` by ms^-1
         first, *others = (_SYMBOLS[part] for part in reversed(_JOINED[name].split()))
@@ -381,6 +381,10 @@ def _multiplied(factors: list[tuple[Unit, int]]) -> Unit:
     return Unit("", scale, tuple(sorted(item for item in dimensions.items() if item[1])))
 
 
+_MIXED: set[str] = set()
+"""Words that are written in both cases: mmHg."""
+
+
 def _fill() -> None:
     """Fills the dictionaries of symbols and words from the table."""
     own: set[str] = set()
@@ -400,6 +404,7 @@ def _fill() -> None:
             name, star, _ = entry.partition("*")
             for prefix in ("", *_WORD_PREFIXES) if star else ("",):
                 size = _scaled(unit, Fraction(10) ** _SIZES[prefix]) if prefix else unit
+                _MIXED.update({prefix + name} if name != name.lower() else ())
                 end = "es" if name.endswith(("s", "x", "ch")) else "s"
                 _WORDS.update(dict.fromkeys((prefix + name.lower(), prefix + name.lower() + end), size))
                 if name.endswith("y"):

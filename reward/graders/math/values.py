@@ -45,7 +45,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A chain of sides: `x = 5`, `1 < x \\le 3`, `x \\equiv 3 \\pmod 5` (with a modulus). `signs` stand between the sides."""
+    """A chain of sides: `x = 5`, `1 < x \\le 3`, `x \\equiv 3 \\pmod 5` with a modulus. `signs` stand between them."""
 
     sides: tuple[Value, ...]
     signs: tuple[str, ...]
@@ -70,8 +70,8 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Several values. `kind`: "tuple" (ordered; `brackets` are kept), "set", "list" (commas or `and`, in any order), "or"
-    (alternatives), "compound" (5 ft 6 in)."""
+    """Several values. `kind`: "tuple" (ordered; `brackets` are kept), "set", "list" (commas or `and`, in any order),
+    "or" (alternatives), "compound" (5 ft 6 in), "condition" (5 for x > 0), "family" (n\\pi for whole n)."""
 
     kind: str
     items: tuple[Value, ...]

@@ -410,7 +410,10 @@ def configuration(text: str) -> str | None:
     bare = re.sub(r"[\s^{}]", "", _UNWRAP.sub("", text.translate(_PLAIN)))
     if not _ORBITALS.fullmatch(bare):
         return None
-    core, shells = re.match(r"(?:\[\w+\])?", bare), re.findall(r"\d[spdf]\d+", bare)
+    core, shells = (
+        re.match(r"(?:\[\w+\])?", bare),
+        re.findall(r"\ds[12]|\dp[1-6]|\dd(?:10|\d)|\df(?:1[0-4]|\d)", bare),
+    )
     return (core[0] if core else "") + " ".join(sorted(shells))
 
 

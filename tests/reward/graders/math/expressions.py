@@ -205,7 +205,7 @@ def rational_functions(draw: random.Random) -> Answer:
 
 @kind
 def fractions_of_letters(draw: random.Random) -> Answer:
-    p, q, r, s = draw.sample("abcmnpqrstuvxyGMRV", 4)
+    p, q, r, s = draw.sample("abmnpqrstuvxyGMRV", 4)  # no c: 3cm is a length
     n = draw.randint(2, 9)
     gold = f"\\frac{{{n}{p}{q}}}{{{r}^2}}"
     equal = forms(

@@ -203,8 +203,9 @@ def test_what_is_left_to_mathematics(text: str) -> None:
 
 def test_configurations() -> None:
     for text in ("1s^{2}2s^{1}", "1s^2 2s^1", "1s²2s¹", r"\text{1s}^2\text{2s}^1", "1s2 2s1"):
-        assert configuration(text) == "1s22s1"
-    assert configuration("[Ar]3d^{10}4s^{2}") == configuration(r"\text{[Ar] }3d^{10}4s^2") == "[Ar]3d104s2"
+        assert configuration(text) == "1s2 2s1"
+    for text in ("[Ar]3d^{10}4s^{2}", r"\text{[Ar] }3d^{10}4s^2", "[Ar]4s^23d^{10}"):
+        assert configuration(text) == "[Ar]3d10 4s2"
     for text in ("2s^2", "2s^{22}p^4", "1s^3 2s^2", "x^2", ""):
         assert configuration(text) is None
 
