@@ -1,7 +1,7 @@
 """The LaTeX commands that an answer may contain, each with its arguments and what it shows.
 
-A command that is not listed makes a box unreadable (reward/graders/visible.py). Add a command only if it shows all of
-its arguments, and if both verifiers read it as it is typeset, or neither does.
+A command that is not listed makes a box unreadable (see `page`). Add a command only if the page shows all of its
+arguments.
 """
 
 from __future__ import annotations

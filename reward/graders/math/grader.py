@@ -42,7 +42,8 @@ combinatorics.galois combinatorics.homomorphisms concrete.delta discrete.recurre
 integrals.manualintegrate integrals.risch logic.algorithms.dpll logic.algorithms.dpll2 logic.algorithms.lra_theory
 matrices.expressions.applyfunc polys.dispersion polys.distributedmodules polys.domains.old_fractionfield
 polys.domains.old_polynomialring polys.domains.quotientring polys.numberfields.resolvent_lookup sets.handlers.add
-sets.handlers.functions sets.handlers.mul sets.handlers.power sets.setexpr tensor.array.array_derivatives
+sets.handlers.comparison sets.handlers.functions sets.handlers.intersection sets.handlers.issubset sets.handlers.mul
+sets.handlers.power sets.handlers.union sets.setexpr tensor.array.array_derivatives
 tensor.array.expressions tensor.tensor
 """
 """The modules of sympy that its functions import when they are called, except those that print, plot or generate code:
@@ -135,3 +136,8 @@ def warm_up() -> None:
     for form in re.split(r";|\n", _TYPICAL):
         if form.strip():
             judge(form.strip(), form.strip() + " + z")
+    for text in (
+        "x + y",
+        "x)",
+    ):  # the second one is no expression, which antlr reports with modules of its own
+        peers.read_by_math_verify(text)

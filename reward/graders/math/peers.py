@@ -169,7 +169,7 @@ class _Spelling:
 def _math_verify(answer: str, gold: str) -> bool:
     """Whether math-verify reads both, and their difference vanishes: its last resort, but exactly. Its `verify` also
     rounds, and takes 1e-15 for 0."""
-    one, other = _parsed(answer), _parsed(gold)
+    one, other = read_by_math_verify(answer), read_by_math_verify(gold)
     try:
         return one is not None and other is not None and _is_zero(one - other)
     except Exception:  # sympy raises what it likes on odd input
@@ -177,7 +177,7 @@ def _math_verify(answer: str, gold: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> sympy.Expr | None:
+def read_by_math_verify(text: str) -> sympy.Expr | None:
     """Returns the expression that math-verify's parser reads, without its rules for units and small letters."""
     normal = NormalizationConfig(
         basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none"

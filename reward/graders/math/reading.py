@@ -64,7 +64,7 @@ _RELATIONS = {
     "\\rightarrow": "->", "\\Rightarrow": "=>", "\\leftarrow": "<-", "\\Leftrightarrow": "<=>", "\\mapsto": "|->",
     "\\perp": "perp", "\\parallel": "parallel", "\\ll": "<<", "\\gg": ">>",
 }  # fmt: skip
-_CAPITALS = ("yes", "true", "false", "none", "both", "neither")
+_CAPITALS = ("yes", "no", "true", "false", "none", "both", "neither")
 _CONDITIONS = ("if", "for", "when", "where")
 _SIGN_WORDS = {"minus": "-", "plus": "+", "times": "\\times"}
 _INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
@@ -106,6 +106,8 @@ def read(text: str) -> Reading:
         return Reading(_value(nodes), shown)
     except Unreadable as error:
         return Reading(Text("page", shown), shown, str(error), isinstance(error, Expensive))
+    except RecursionError:
+        return Reading(Text("page", shown), shown, "sympy cannot compute it", is_expensive=True)
     except _SYMPY_ERRORS as error:
         return Reading(Text("page", shown), shown, f"sympy cannot compute it: {error}")
 

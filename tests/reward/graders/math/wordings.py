@@ -272,7 +272,6 @@ _IONS = forms(
 _CASES = (
     ("CO", "Co"),
     ("HF", "Hf"),
-    ("NO", "No"),
     ("SN", "Sn"),
     ("CS", "Cs"),
     ("HO", "Ho"),
