@@ -1,14 +1,15 @@
 """The data types of a step.
 
-    Prompt -> Rollout -> ScoredRollout -> RolloutGroup (on every rank)
-                      -> RolloutTokens -> PreparedRollout -> TrainBatch -> UpdateReport (only where they are used)
+    Prompt -> Rollout (on the rank that sampled it)
+    Rollout -> RolloutOutline -> ScoredRollout -> RolloutGroup (on every rank)
+    Rollout -> RolloutTokens -> PreparedRollout -> TrainBatch -> UpdateReport (on one replica)
 
-Array names end in their shape: `B` rollouts, `T` tokens of prompt and response, `R` tokens of one response.
-A value at position t of a `_BT` array belongs to the token at position t (a log-probability at t was computed from the
-logits at t - 1). It is 0 where `response_mask_BT` is False.
+Names of batched arrays end in their shape: `B` rollouts, `T` tokens of prompt and response. Arrays of one response have
+the shape [R], its number of tokens, and no suffix. A value at position t of a `_BT` array belongs to the token at
+position t (a log-probability at t was computed from the logits at t - 1). It is 0 where `response_mask_BT` is False.
 
-Four policies have four prefixes: `sampler_` (vLLM), `old_` (the trainer's weights at sampling time), `current_` (being
-updated), `reference_` (the anchor of the KL penalty).
+Four policies have four prefixes: `sampler_` (vLLM), `old_` (the trainer's weights before the updates of the step),
+`current_` (being updated), `reference_` (the anchor of the KL penalty).
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutTokens:
-    """The tokens of a rollout, for a forward pass. Only the ranks that compute with a rollout hold them."""
+    """The tokens of a rollout, for a forward pass. Only the rank that sampled it and the replica that computes
+    with it hold them."""
 
     prompt: Prompt
     token_ids: TokenIds
@@ -80,8 +82,8 @@ class RolloutTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout(RolloutTokens):
-    """One sampled response, on the rank that sampled it. The token ids are the sampler's own: text is never tokenised
-    again."""
+    """One sampled response, held by the rank that sampled it. The token ids are the sampler's own: text is never
+    tokenised again."""
 
     sibling: int
     """Index of this rollout in its group, 0 .. n - 1."""
@@ -126,7 +128,7 @@ class PreparedRollout(RolloutTokens):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
-    """A rollout with the grader's result (`verdict`) and the reward after shaping."""
+    """The outline of a rollout with the grader's result (`verdict`) and the reward after shaping."""
 
     rollout: RolloutOutline
     verdict: ScoreResult

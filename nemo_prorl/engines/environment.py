@@ -1,6 +1,6 @@
 """Sets the environment variables that torch and vLLM read only while they are imported, and chooses CPU or GPU.
 
-The command line calls `choose_device` and `prepare` before it imports anything else. Variables that the user has set
+The command line calls `choose_device` and `prepare` before it imports torch or vLLM. Variables that the user has set
 are kept. Standard library only.
 """
 

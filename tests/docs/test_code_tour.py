@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,22 @@ from nemo_prorl.config.help import options
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "code_tour.md").read_text(encoding="utf-8")
-FILES = {Path(name).stem: ROOT / name for name in re.findall(r"`((?:nemo_prorl|reward)/[\w/]+\.py)`", PAGE)}
-"""File by the module's name, which is unique."""
+FILES = [ROOT / name for name in sorted(set(re.findall(r"`((?:nemo_prorl|reward)/[\w/]+\.py)`", PAGE)))]
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", PAGE)))
 
 
 def exists(name: str) -> bool:
-    """Returns whether module.function, module.Class or module.Class.method is defined in the file of that module."""
+    """Returns whether module.function, module.Class or module.Class.method is defined in a file of that name."""
     module, *path = name.split(".")
-    if module not in FILES:
-        return False
-    body: list[ast.stmt] = ast.parse(FILES[module].read_text(encoding="utf-8")).body
+    return any(defines(file, path) for file in FILES if file.stem == module)
+
+
+def defines(file: Path, path: Sequence[str]) -> bool:
+    """Returns whether a file defines what the path leads to, such as ["Class", "method"]."""
+    body: list[ast.stmt] = ast.parse(file.read_text(encoding="utf-8")).body
     for part in path:
-        defined = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        defined = {node.name: node for node in body if isinstance(node, DEFINITIONS)}
         if part not in defined:
             return False
         body = defined[part].body
@@ -33,7 +37,7 @@ def exists(name: str) -> bool:
 
 def test_the_files_exist() -> None:
     assert len(FILES) > 20
-    assert [name for name, file in FILES.items() if not file.is_file()] == []
+    assert [file for file in FILES if not file.is_file()] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
