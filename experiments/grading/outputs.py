@@ -38,16 +38,16 @@ NUM_PAIRS = 2_000
 SEED = 0
 REASONS = {
     "ifeval_loose/ifeval_1122": "the rule counts `#`; the official evaluator counts a random letter instead",
-    "math/rc_minerva_math_173": "neither verifier sees that sinh is made of exponentials",
     "altered/lc_train_438": "walks through a set of strings: 0 tests under 23 of 24 hash seeds, 1 under the other",
 }
 """part/id -> why a row deviates. Deviating rows that are missing here have not been examined."""
 RIGHT_AFTER_ALL = frozenset(
     f"rc_minerva_math_{number}"
-    for number in (2, 7, 28, 30, 68, 73, 80, 105, 108, 124, 132, 150, 165, 174, 237)
+    for number in (2, 7, 28, 30, 64, 68, 73, 80, 105, 108, 124, 132, 150, 165, 174, 220, 237)
 ) | {"rc_gpqa_63"}
 """Ids of rows that were wrongly recorded as wrong. The graders of that time could read neither a gold such as 1.07e16
-if the answer had another notation, nor an option with its text, such as `(A) A = NaHSO3, B = HCl`."""
+if the answer had another notation, nor an option with its text, such as `(A) A = NaHSO3, B = HCl`. Of 64, a rounded
+gold, the answer is the exact number, and in 220 the denominator is made real."""
 
 
 class MissingData(Exception):
