@@ -26,7 +26,7 @@ class SamplerConfig:
     """Longest response in tokens, end-of-sequence included; longer ones are cut off (ProRL: 8192, and 16384 in run 8).
     0: what the longest prompt leaves of the context, at most 1024."""
     tensor_parallel: int = 1
-    """Tensor-parallel size of each vLLM engine; must divide the ranks of a node."""
+    """Ranks of each vLLM engine, so there are ranks / this many engines; must divide the ranks of a node."""
     memory_fraction: float = 0.5
     """Fraction of the GPU's memory for vLLM's weights and KV cache; the policy has the rest."""
     kv_cache_mib: int = 512

@@ -36,7 +36,7 @@ SAMPLER_KEYS = (WRONG_TENSORS, STILL_WRONG_TENSORS, CANARY, ROLLOUTS)
 """Metrics of how far sampler and trainer differ. No reset changes that, so their values are kept across resets."""
 
 STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
-"""Metrics that every step measures. Those of a validation are recognised by their names."""
+"""Metrics of steps that signals examine; no other is kept. Those of a validation are recognised by their names."""
 
 HELD_OUT = {ValidationMean.domains: DOMAIN_MEAN, ValidationMean.prompts: PROMPT_MEAN}
 """The mean reward of a whole validation, by controller.validation_mean."""
@@ -79,9 +79,7 @@ class History:
         peaks, measured = self.peaks, str(record.get(MEASUREMENT, self.measurement))
         if self.measurement and measured != self.measurement:
             peaks, series = {}, {key: points for key, points in series.items() if not _is_of_validation(key)}
-        trends = (config.kl_spike, config.response_length, config.no_eos, config.sampler_mismatch)
-        levels = (config.entropy_collapse.patience, config.entropy_runaway.patience)
-        horizon = max(*(options.patience + options.window for options in trends), *levels)
+        horizon = max(_num_examined(getattr(config, signal)) for signal in SIGNALS)
         for key, value in record.items():
             if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
                 continue  # rollouts that were sampled ahead differ because of the updates since
@@ -378,6 +376,11 @@ def mismatch_limit(before: Sequence[float], options: SamplerMismatchConfig) -> f
     middle = median(logs)
     deviation = MAD_TO_DEVIATION * median(abs(value - middle) for value in logs)
     return min(options.max_nats, exp(middle + max(log(options.ratio), options.num_deviations * deviation)))
+
+
+def _num_examined(options: Any) -> int:
+    """Returns how many of the newest values a signal with these options may examine, or more."""
+    return int(options.patience) + int(getattr(options, "window", 0))
 
 
 def _last_rise(values: Sequence[float], min_delta: float) -> tuple[int, int]:

@@ -19,9 +19,17 @@ from nemo_prorl.config import (
     ValidationMean,
     ValidationPlateauConfig,
 )
-from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, VALIDATION
 from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.signals import SIGNALS, History, standard_error, validations_of
+from nemo_prorl.training.control.replay import judged_metrics
+from nemo_prorl.training.control.signals import (
+    HELD_OUT,
+    SIGNALS,
+    STEP_KEYS,
+    History,
+    standard_error,
+    validations_of,
+)
 from tests.training.control.controller_runs import columns, decisions, only
 
 NAN = float("nan")
@@ -407,3 +415,31 @@ def test_a_drop_that_is_ignored_makes_no_reset_futile() -> None:
     for record in two_domains([0.5, 0.2] * 4, [0.5, 0.2] * 4):
         assert controller.observe(record) is None
         controller.note_reset(record["step"])
+
+
+# What every signal needs of the history
+
+
+def test_a_history_keeps_the_metric_of_every_signal() -> None:
+    """A signal whose metric is not kept never fires."""
+    for mean in ValidationMean:
+        judged = judged_metrics(ControllerConfig(validation_mean=mean))
+        assert judged.keys() == SIGNALS.keys()
+        kept = {*STEP_KEYS, *HELD_OUT.values(), VALIDATION}
+        assert {signal: metric for signal, metric in judged.items() if metric not in kept} == {}
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_history_reaches_as_far_back_as_every_signal_looks(signal: str) -> None:
+    config = ControllerConfig()
+    options, metric = getattr(config, signal), judged_metrics(config)[signal]
+    options.patience = 150
+    if hasattr(options, "window"):
+        options.window = 170
+    needed = options.patience + getattr(options, "window", 0)
+    history = History(stage="main", since=0, step=0)
+    for step in range(1, needed + 50):
+        values = {metric: 0.5} if metric != VALIDATION else {"validation/math/score": 0.5}
+        history = history.extended({"step": step, **values}, config)
+    assert all(len(points) >= needed for points in history.series.values())
+    assert len(history.series) == 1
