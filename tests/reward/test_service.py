@@ -13,6 +13,7 @@ pytest.importorskip("math_verify")
 
 from reward.answers import TimedOut
 from reward.graders.grade import Grade
+from reward.metrics import Metrics
 from reward.pool import Pool
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.readiness import Readiness
@@ -157,6 +158,9 @@ def test_the_metrics_say_how_often_a_second_opinion_decides(
             return Grade(score=1.0, verdict="correct", details={"decided_by": message["response"]})
 
         monkeypatch.setattr(Pool, "run", decided)
+        monkeypatch.setattr(
+            service, "metrics", Metrics()
+        )  # the shared ones have counted what other tests asked
         for peer in ("reading", "sympy", "reading"):
             await service.score(ask("stem", response=peer))
         text = service.metrics.render({})
