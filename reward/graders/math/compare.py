@@ -725,9 +725,6 @@ def _equal_option(answer: Value, gold: Option) -> str | None:
 def _equal_text(answer: Value, gold: Text) -> str | None:
     match answer:
         case Text():
-            is_turned = gold.kind == answer.kind == "name" and answer.text == gold.text[::-1]
-            if is_turned and re.fullmatch(r"(?![IVXLCDM]{2}|[A-H]{2})([A-Z])(?!\1)[A-Z]", gold.text):
-                return "product of two letters"  # IR is RI, but XL is not LX and AC not CA
             return gold.kind if answer == gold else None
         case Number() if gold.kind == "numeral":
             return "numeral without its base" if str(answer.value) == gold.text.partition("_")[0] else None

@@ -42,7 +42,6 @@ RULES = {
     "number to twelve digits": "a decimal with twelve right digits is as good as the exact number",
     "rounded": "the gold is a rounded number, and the answer rounds to it",
     "number without its unit": "a unit on one side only does not count, and the numbers are the same",
-    "product of two letters": "two capitals are a product, in either order",
     "side of a chain": "the gold is a chain of equal numbers, and the answer is one of them",
     "options": "the same letters of options",
     "percent without its sign": "a percent sign on one side only does not count: 20 % is 20",

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from reward.graders.math import units, words
-from reward.graders.math.commands import ORDINALS
 from reward.graders.math.page import Node, Unreadable, closing, stripped
 
 JOINING = frozenset(
@@ -101,11 +100,17 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
                 node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
             if node == Node("letter", "x") and _is_times(found, rest):
                 node = Node("sign", "\\times")
-            is_ordinal = node.kind == "word" and node.text in ORDINALS and before is not None
+            is_ordinal = node.kind == "word" and before is not None and _is_ordinal(before.text, node.text)
             if not (is_ordinal and before is not None and before.kind == "number"):
                 found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
         del rest[:length]
     return _with_roots(_with_whole_numbers(found))
+
+
+def _is_ordinal(number: str, ending: str) -> bool:
+    """Whether an ending makes an ordinal of a number: 21st, 12th, but not 26st, a product."""
+    usual = "th" if number[-2:-1] == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1:], "th")
+    return ending == usual
 
 
 def _is_times(before: Sequence[Node], rest: Sequence[Node]) -> bool:
@@ -172,7 +177,7 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
         is_unit = last == "space" and (units.parse(text) is not None or is_noun(text))
         if is_unit or units.is_bare_symbol(text):
             return [Node("word", text)]
-    if text in ORDINALS and last == "number":
+    if last == "number" and _is_ordinal(before[-1].text, text):
         return []
     if text in _NAMED:
         return [Node("letter", _NAMED[text])]

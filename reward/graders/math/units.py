@@ -190,7 +190,7 @@ _JOINED = {
 """Symbols written without a space between them, where they are no unit of their own."""
 _BARE = _names(
     "cm mm km kg lbs Hz kHz MHz GHz Pa kPa MPa eV keV MeV GeV kJ MJ kW MW kV mL kcal dB kB KB MB GB TB kN MN mol mmol "
-    "ft yd lb oz hr"
+    "ft yd lb oz"
 )
 """Symbols that nobody writes for a product of variables; nm, mg, ms, pm, cd, in and mi are left out."""
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
@@ -261,7 +261,7 @@ def counted(stem: str) -> Unit:
 def is_bare_symbol(text: str) -> bool:
     """Whether letters behind a number in mathematics are a unit and no product of variables."""
     return text in _BARE or (
-        len(text) > 2 and text.isalpha() and (text.islower() or text[1:].islower()) and text.lower() in _WORDS
+        len(text) > 3 and text.isalpha() and (text.islower() or text[1:].islower()) and text.lower() in _WORDS
     )
 
 
