@@ -162,7 +162,26 @@ def test_what_is_no_unit(text: str) -> None:
 def test_what_may_stand_without_a_mark_behind_a_number() -> None:
     for text in ("cm", "kg", "Hz", "kPa", "eV", "inches", "Meters", "days", "hours", "dollars"):
         assert is_bare_symbol(text)
-    for text in ("m", "s", "g", "h", "x", "ab", "nm", "mg", "ms", "pm", "cd", "in", "mi", "hr", "amp", "5", "%", "dozen"):
+    for text in (
+        "m",
+        "s",
+        "g",
+        "h",
+        "x",
+        "ab",
+        "nm",
+        "mg",
+        "ms",
+        "pm",
+        "cd",
+        "in",
+        "mi",
+        "hr",
+        "amp",
+        "5",
+        "%",
+        "dozen",
+    ):
         assert not is_bare_symbol(text)
 
 
