@@ -37,6 +37,7 @@ from reward.graders.math.values import (
     Text,
     Union,
     Value,
+    put,
 )
 
 _ENOUGH = sympy.Rational(1, 10**12)
@@ -53,7 +54,6 @@ _EVALUATED = re.compile(
     r"(?:\\%|\^\\circ|\s*\\text\{(?!times|plus|minus|divided|over|choose).*)?"
 )
 _CONSTANTS = frozenset(("C", "c", "K", "k", "C_{1}", "c_{1}", "D"))
-_SYMPY_ERRORS = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
 
 
 def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparison:
@@ -68,7 +68,7 @@ def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Comparis
         rule = _equal(answer.value, gold.value) or _without_percent(answer.value, gold.value)
     except Undecided:
         return Comparison(None, "no rule")
-    except _SYMPY_ERRORS:
+    except expression.SYMPY_ERRORS:
         return Comparison(None, "sympy cannot compute it")
     return Comparison(rule is not None, rule or f"differs as {type(gold.value).__name__.lower()}")
 
@@ -217,7 +217,7 @@ def _equal_expression(answer: Value, gold: Expression) -> str | None:
             return _equal(first, gold) if is_domain else None  # x^2 + 1, x \in R
         case Several(kind="family", items=(first, _)) if len(gold.value.free_symbols) == 1:
             (variable,) = gold.value.free_symbols
-            return _equal(_put(first, expression.symbol("\\mathbb{Z} 1"), variable), gold)
+            return _equal(put(first, expression.INTEGER, variable), gold)
         case Several(kind="tuple") | Matrix():
             return "vector" if (vector := _vector(gold)) and _equal(answer, vector) else None
         case Text(kind="words", text=text):
@@ -618,30 +618,14 @@ def _equal_ordered(answer: Value, gold: Several) -> str | None:
     if all(map(_is_equal, answer.items, gold.items)):
         return gold.kind
     if gold.kind == "family" and _equal(answer.items[1], gold.items[1]):  # k may as well be -k or k + 1
-        whole = expression.symbol("\\mathbb{Z} 1")
+        whole = expression.INTEGER
         others = (-whole, whole + 1, whole - 1, 1 - whole, -1 - whole)
         return (
             "family"
-            if any(_equal(_put(answer.items[0], whole, other), gold.items[0]) for other in others)
+            if any(_equal(put(answer.items[0], whole, other), gold.items[0]) for other in others)
             else None
         )
     return None
-
-
-def _put(value: Value, variable: Any, other: Any) -> Value:
-    """Returns a value with a variable replaced."""
-    match value:
-        case Expression():
-            return Expression(value.value.subs(variable, other), value.pending)
-        case Relation():
-            return Relation(
-                tuple(_put(side, variable, other) for side in value.sides), value.signs, value.modulus
-            )
-        case Several():
-            return Several(
-                value.kind, tuple(_put(item, variable, other) for item in value.items), value.brackets
-            )
-    return value
 
 
 def _line(matrix: Matrix) -> tuple[Value, ...] | None:

@@ -45,11 +45,12 @@ class Undecided(Exception):
     """There is no rule, or sympy computes no value."""
 
 
-def is_zero(value: Any, digits: int = _DIGITS) -> bool:
-    """Whether no digit of a number is other than 0. Raises Undecided where it has no value."""
+def is_zero(value: Any, digits: int = _DIGITS, values: dict[Any, Any] | None = None) -> bool:
+    """Whether no digit of a number is other than 0. `values`: numbers for its variables, if it has any. Raises
+    Undecided where it has no value."""
     if value.is_Rational:
         return bool(value == 0)
-    parts = sympy.N(value, 20, maxn=digits).as_real_imag()
+    parts = sympy.N(value, 20, subs=values, maxn=digits).as_real_imag()
     if not all(part.is_Float or part.is_Rational for part in parts):
         raise Undecided
     return not any(part != 0 and (part.is_Rational or part._prec > 1) for part in parts)
@@ -80,24 +81,19 @@ def same_expression(one: Any, other: Any) -> bool:
         points = _INTEGERS  # \cos n\pi is (-1)^n
     else:
         points = (*_POINTS, *_FAR) if difference.has(sympy.Abs, sympy.sign, sympy.Max, sympy.Min) else _POINTS
-    verdicts = [
-        _agree(one, other, dict(zip(symbols, _row(row, len(symbols)), strict=True))) for row in points
-    ]
+    verdicts = [_agree(one, other, _at(symbols, row)) for row in points]
     if not any(verdict is not None for verdict in verdicts):
         raise Undecided
     return all(verdict is not False for verdict in verdicts)
 
 
-def _is_zero_at(value: Any, values: dict[Any, Any]) -> bool:
-    parts = sympy.N(value, 20, subs=values, maxn=_DIGITS_AT_POINTS).as_real_imag()
-    if not all(part.is_Float or part.is_Rational for part in parts):
-        raise Undecided
-    return not any(part != 0 and (part.is_Rational or part._prec > 1) for part in parts)
-
-
-def _row(row: Sequence[Any], length: int) -> list[Any]:
-    """Returns as many different numbers as there are variables."""
-    return [row[place % len(row)] + sympy.Rational(3 * (place // len(row)), 7) for place in range(length)]
+def _at(symbols: Sequence[Any], row: Sequence[Any]) -> dict[Any, Any]:
+    """Returns a different number for each variable."""
+    length = len(row)
+    return {
+        symbol: row[place % length] + sympy.Rational(3 * (place // length), 7)
+        for place, symbol in enumerate(symbols)
+    }
 
 
 def _agree(one: Any, other: Any, values: dict[Any, Any]) -> bool | None:
@@ -112,7 +108,7 @@ def _agree(one: Any, other: Any, values: dict[Any, Any]) -> bool | None:
             if argument.free_symbols and sympy.N(argument.subs(values)).is_negative:
                 return None
     try:
-        return _is_zero_at(one - other, values)
+        return is_zero(one - other, _DIGITS_AT_POINTS, values)
     except Undecided:
         return None
 
@@ -124,7 +120,7 @@ def constant_ratio(one: Any, other: Any) -> Any | None:
     symbols = sorted(other.free_symbols, key=str)
     ratios = []
     for row in _POINTS[:4]:
-        values = dict(zip(symbols, _row(row, len(symbols)), strict=True))
+        values = _at(symbols, row)
         below = other.subs(values)
         if not is_zero(below):
             ratios.append(one.subs(values) / below)

@@ -14,7 +14,17 @@ from typing import Any
 import sympy
 
 from reward.graders.math.limits import MAX_EXPONENT, MAX_FACTORIAL
-from reward.graders.math.page import Expensive, Node, Nodes, Unreadable, is_comma, is_sign_of, show, split
+from reward.graders.math.page import (
+    Expensive,
+    Node,
+    Nodes,
+    Unreadable,
+    closing,
+    is_comma,
+    is_sign_of,
+    show,
+    split,
+)
 
 _SIMPLE = {
     "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec,
@@ -43,6 +53,8 @@ _GREEK = {"\\varepsilon": "\\epsilon", "\\varphi": "\\phi", "\\vartheta": "\\the
 _DIFFERENTIALS = (Node("letter", "d"), Node("letter", "\\partial"))
 _CALLED = ("g", "h", "F", "G", "T")
 _LONGEST = 400
+SYMPY_ERRORS = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
+"""What sympy raises on odd input."""
 _MAX_DIGITS = 10_000
 _MAX_BITS = 2_000
 
@@ -68,6 +80,10 @@ def symbol(name: str) -> Any:
     for variant, letter in _GREEK.items():
         name = name.replace(variant, letter)
     return sympy.Symbol(name, real=True)
+
+
+INTEGER = symbol("\\mathbb{Z} 1")
+"""The whole number of a family of values, whatever letter it has: k in k\\pi."""
 
 
 class _Parser:
@@ -349,12 +365,9 @@ class _Parser:
                 ),
                 None,
             )
-        depth = 0
-        for place in range(self._at, len(self._nodes)):
-            depth += (self._nodes[place].kind == "open") - (self._nodes[place].kind == "close")
-            if depth == 0:
-                return place if self._nodes[place].text == close else None
-        return None
+        steps = closing(self._nodes[self._at :])
+        place = None if steps is None else self._at + steps
+        return place if place is not None and self._nodes[place].text == close else None
 
     def _bracket(self, opening: str) -> Any:
         if opening != "|":

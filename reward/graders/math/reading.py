@@ -48,6 +48,7 @@ from reward.graders.math.values import (
     Text,
     Union,
     Value,
+    put,
 )
 
 _SETS: dict[str, Value] = {"\\mathbb{R}": REALS, "\\emptyset": EMPTY}
@@ -73,7 +74,6 @@ _LABEL = re.compile(r"\(?(?:([A-H])|[a-h]|\d|i{1,3})\)|([A-H])[.:]")
 _MOST_ITEMS = 60
 _MOST_SIGNS = 3
 _MAX_DEPTH = 60
-_SYMPY_ERRORS = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def read(text: str) -> Reading:
         return Reading(Text("page", shown), shown, str(error), isinstance(error, Expensive))
     except RecursionError:
         return Reading(Text("page", shown), shown, "sympy cannot compute it", is_expensive=True)
-    except _SYMPY_ERRORS as error:
+    except expression.SYMPY_ERRORS as error:
         return Reading(Text("page", shown), shown, f"sympy cannot compute it: {error}")
 
 
@@ -308,23 +308,8 @@ def _family(items: tuple[Value, ...], kind: str = "list") -> Several:
             and str(domain.value) in _INTEGERS
             and isinstance(variable, Expression)
         ):
-            return Several("family", (_renamed(items[0], variable.value), domain))
+            return Several("family", (put(items[0], variable.value, expression.INTEGER), domain))
     return Several(kind, items)
-
-
-def _renamed(value: Value, variable: sympy.Symbol) -> Value:
-    match value:
-        case Expression():
-            return Expression(value.value.subs(variable, expression.symbol("\\mathbb{Z} 1")), value.pending)
-        case Relation():
-            return Relation(
-                tuple(_renamed(side, variable) for side in value.sides), value.signs, value.modulus
-            )
-        case Several():
-            return Several(
-                value.kind, tuple(_renamed(item, variable) for item in value.items), value.brackets
-            )
-    return value
 
 
 def _relation(nodes: Sequence[Node], depth: int) -> Value:
@@ -673,9 +658,13 @@ def _unit(nodes: Sequence[Node]) -> units.Unit | None:
     text = plain(stripped(nodes))
     if not text or any(node.kind == "number" for node in nodes) or _number_word(nodes) is not None:
         return None
-    unit = units.parse(re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text))
+    unit = _parsed_unit(text)
     noun = words.noun(text.removesuffix(".").strip()) if unit is None else None
     return units.counted(noun) if noun is not None else unit
+
+
+def _parsed_unit(text: str) -> units.Unit | None:
+    return units.parse(re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text))
 
 
 def _number_word(nodes: Sequence[Node]) -> Fraction | None:
@@ -693,7 +682,7 @@ def _bare_unit(nodes: list[Node], depth: int) -> Value | None:
         return None
     if any(map(is_sign_of("+", "-"), nodes[1:start])):  # 12 + 10 t
         return None
-    unit = units.parse(re.sub(r"\^\{([-+]?\d+)\}", r"^\1", text))
+    unit = _parsed_unit(text)
     if unit is None:
         return None
     quantity = Quantity(_mathematics(nodes[:start]), unit)

@@ -6,7 +6,7 @@ room for makes the box unreadable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from reward.graders.math.units import Unit
@@ -140,4 +140,18 @@ class Comparison:
 
     equal: bool | None
     rule: str
-    details: dict[str, Any] = field(default_factory=dict)
+
+
+def put(value: Value, variable: Any, other: Any) -> Value:
+    """Returns a value with a variable of sympy replaced, also in the parts of relations and of several values."""
+    match value:
+        case Expression():
+            return Expression(value.value.subs(variable, other), value.pending)
+        case Relation():
+            sides = tuple(put(side, variable, other) for side in value.sides)
+            return Relation(sides, value.signs, value.modulus)
+        case Several():
+            return Several(
+                value.kind, tuple(put(item, variable, other) for item in value.items), value.brackets
+            )
+    return value
