@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,12 @@ from tests.training.tiny import Case, assert_close, make_case
 
 PASSES = "def test_{0}(): pass\n"
 FAILS = "def test_{0}(): raise RuntimeError\n"
+
+
+@pytest.mark.parametrize("script", [".ci/run", "Makefile", "scripts/test.sh", "scripts/setup.sh"])
+def test_the_tests_that_a_script_names_exist(script: str) -> None:
+    named = re.findall(r"(?<![\w/])tests/[\w./]*\w", (ROOT / script).read_text(encoding="utf-8"))
+    assert not [path for path in named if not (ROOT / path).exists()]
 
 
 @pytest.fixture
