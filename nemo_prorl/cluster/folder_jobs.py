@@ -95,7 +95,7 @@ def match_jobs(found: Sequence[FolderJob], new: Mapping[str, Sequence[str]], run
     """
     matched: dict[str, FolderJob] = {}
     others = []
-    for one in found:
+    for one in sorted(found, key=lambda one: [*new].index(one.stage) if one.stage in new else -1):
         if one.stage not in new or one.stage in matched:
             others.append(one)
             continue

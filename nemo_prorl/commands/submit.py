@@ -106,10 +106,8 @@ def main(arguments: Sequence[str]) -> int:
     print(f"logs: {logs}/    queue: squeue --me    stop: scancel JOB")
     time.sleep(submit.LOOK_S)
     for job_id, reason in submit.blocked_jobs(ask_queue(timeout_s=5.0), ids.values()).items():
-        print(
-            f"job {job_id} does not start: {reason}. `scontrol show job {job_id}` says what it asks for; if the reason "
-            "stays, cancel it and change --time, --nodes, partition or account."
-        )
+        advice = f"`scontrol show job {job_id}` says what it asks for. If the reason stays, cancel the job and change"
+        show([f"job {job_id} does not start: {reason}. {advice} --time, --nodes, partition or account."])
     return 0
 
 
