@@ -54,7 +54,6 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.cluster import submit
     from nemo_prorl.cluster.folder_jobs import NotNow
     from nemo_prorl.cluster.plan.chain import missing_files
-    from nemo_prorl.cluster.slurm_queue import ask_queue
 
     try:
         options = shlex.split(given.sbatch)
@@ -75,13 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"every stage is done in {run_dir}: nothing to submit.")
         return 0
     if given.dry_run:
-        doubt, in_queue = "", dict[str, str]()
-        try:
-            in_queue = submit.find_in_queue(jobs, ask_queue(), run_dir, root, default_dir)
-        except NotNow as error:  # on a laptop nothing has been submitted, and there is no doubt
-            doubt = str(error) if run_dir.exists() else ""
-        missing = missing_files(_of_jobs(chain, jobs))
-        text = submit.dry_run_text(jobs, run_dir, missing, in_queue, doubt)
+        text = _dry_run(jobs, run_dir, default_dir, missing_files(_of_jobs(chain, jobs)))
         show([text, *([submit.scripts_text(jobs, root)] if given.full else [])], exact=True)
         return 0
     submit.check_slurm()
@@ -91,24 +84,47 @@ def main(arguments: Sequence[str]) -> int:
             f"stage {jobs[0].stage} needs {next(iter(missing))}, which does not exist yet ({len(missing)} missing "
             "in all): `python -m nemo_prorl plan` prints the command that makes each."
         )
-    logs = submissions_file(run_dir).parent
-    check_writable(f"{RUN_DIR_KEY}={run_dir}", logs)
     try:
-        with submitting_alone(logs):
-            in_queue = submit.find_in_queue(jobs, ask_queue(tries=3), run_dir, root, default_dir)
-            ids, before = {}, read_submissions(run_dir)
-            for job, job_id in submit.submit(jobs, run_dir, root, in_queue):
-                note = submit.queue_note(job, job_id, before) if job.stage in in_queue else ""
-                print(f"{job.stage:<8} job {job_id}{note}", flush=True)
-                ids[job.stage] = job_id
+        _submit(jobs, run_dir, default_dir)
     except NotNow as error:
         return say(f"{error} Nothing was submitted.", 1)
+    return 0
+
+
+def _dry_run(jobs: Sequence[Job], run_dir: Path, default_dir: str, missing: Mapping[str, str]) -> str:
+    """Returns a script that submits what the command would submit."""
+    from nemo_prorl.cluster import submit
+    from nemo_prorl.cluster.folder_jobs import NotNow
+    from nemo_prorl.cluster.slurm_queue import ask_queue
+
+    doubt, in_queue = "", dict[str, str]()
+    try:
+        in_queue = submit.find_in_queue(jobs, ask_queue(), run_dir, CONF_DIR.parent, default_dir)
+    except NotNow as error:  # on a laptop nothing has been submitted, and there is no doubt
+        doubt = str(error) if run_dir.exists() else ""
+    return submit.dry_run_text(jobs, run_dir, missing, in_queue, doubt)
+
+
+def _submit(jobs: Sequence[Job], run_dir: Path, default_dir: str) -> None:
+    """Submits what is not in the queue and prints every job. Raises as `submit.find_in_queue` and `submit.submit`."""
+    from nemo_prorl.cluster import submit
+    from nemo_prorl.cluster.slurm_queue import ask_queue
+
+    root, logs = CONF_DIR.parent, submissions_file(run_dir).parent
+    check_writable(f"{RUN_DIR_KEY}={run_dir}", logs)
+    ids = []
+    with submitting_alone(logs):
+        in_queue = submit.find_in_queue(jobs, ask_queue(tries=3), run_dir, root, default_dir)
+        before = read_submissions(run_dir)
+        for job, job_id in submit.submit(jobs, run_dir, root, in_queue):
+            note = submit.queue_note(job, job_id, before) if job.stage in in_queue else ""
+            print(f"{job.stage:<8} job {job_id}{note}", flush=True)
+            ids.append(job_id)
     print(f"logs: {logs}/    queue: squeue --me    stop: scancel JOB")
     time.sleep(submit.LOOK_S)
-    for job_id, reason in submit.blocked_jobs(ask_queue(timeout_s=5.0), ids.values()).items():
+    for job_id, reason in submit.blocked_jobs(ask_queue(timeout_s=5.0), ids).items():
         advice = f"`scontrol show job {job_id}` says what it asks for. If the reason stays, cancel the job and change"
         show([f"job {job_id} does not start: {reason}. {advice} --time, --nodes, partition or account."])
-    return 0
 
 
 def _checked_chain(

@@ -137,7 +137,8 @@ def describe(signs: Signs, jobs: Jobs) -> tuple[str, str]:
         again = f" But {jobs.next.waiting}." if jobs.next and jobs.next.stage == stage else ""
         return "failed", f"{stage} failed {signs.where}: {signs.failures[stage]}{again}"
     if active := next((job for job in jobs.submitted if job.is_active), None):
-        return "starting", f"job {active.job} of {active.stage} has begun; {signs.pause}."
+        before = "it has not trained yet" if signs.start is None and signs.step is None else signs.pause
+        return "starting", f"job {active.job} of {active.stage} is on its nodes; {before}."
     if stage in signs.outcomes:
         return _of_done(signs, jobs)
     if jobs.next:
@@ -166,7 +167,7 @@ def describe(signs: Signs, jobs: Jobs) -> tuple[str, str]:
 
 
 def _of_active(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str, str]:
-    """Of a job that has its nodes."""
+    """Describes a job that has its nodes."""
     if job.state == "SUSPENDED":
         return "waiting", f"Slurm has suspended job {job.job} {signs.where}."
     if job.state == "COMPLETING" or (held and held.state in ("requeued", "ended")):
@@ -184,12 +185,13 @@ def _of_active(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str
 def _is_of_start(signs: Signs, held: FolderJob) -> bool:
     """Returns whether the newest process is the trainer of the job's present start."""
     start = signs.start
-    is_of_job = bool(start) and start.job == held.job and start.began > held.updated - CLOCK_S
-    return is_of_job and held.state == "training"
+    if start is None or held.state != "training":
+        return False
+    return start.job == held.job and start.began > held.updated - CLOCK_S
 
 
 def _of_launcher(held: FolderJob) -> tuple[str, str]:
-    """Of a job whose trainer has not begun. No full stop at the end."""
+    """Describes a job whose trainer has not begun. No full stop at the end."""
     name = f"job {held.job} of {held.stage}" + (f", start {held.start}," if held.start > 1 else "")
     since = duration(max(0.0, time.time() - held.updated))
     if held.state == "checking":
@@ -198,7 +200,7 @@ def _of_launcher(held: FolderJob) -> tuple[str, str]:
 
 
 def _of_held(signs: Signs, held: FolderJob) -> tuple[str, str]:
-    """Of a job of which squeue says nothing, by what its launcher has written."""
+    """Describes a job of which squeue says nothing, by what its launcher has written."""
     if held.state in ("checking", "training"):
         state, said = _of_launcher(held)
         return state, f"{said}{GUESS}; {signs.pause}."
@@ -211,7 +213,7 @@ def _of_held(signs: Signs, held: FolderJob) -> tuple[str, str]:
 
 
 def _of_gone(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str, str]:
-    """Of a job that has left the queue before its stage was done."""
+    """Describes a job that has left the queue before its stage was done."""
     how = {"CANCELLED": "was cancelled", GONE: "is not in the queue any more"}
     said = f"job {job.job} {how.get(job.state, f'ended as {job.state}')}"
     if held and held.state == "ended" and held.reason:
@@ -225,7 +227,7 @@ def _of_gone(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str, 
 
 
 def _of_done(signs: Signs, jobs: Jobs) -> tuple[str, str]:
-    """Of a stage that is done: whether another one waits."""
+    """Describes a stage that is done: whether another one waits."""
     left = (job for job in jobs.submitted if job.stage not in signs.outcomes and job.state not in ENDED)
     if job := next(left, None):
         waiting = _unless_cancelled(job) if job.state == NOT_KNOWN else job.waiting
@@ -238,7 +240,7 @@ def _unless_cancelled(job: JobState) -> str:
 
 
 def _of_living(signs: Signs) -> tuple[str, str]:
-    """Of a process that has not said how it ended, by the age of its last sign of life. No full stop at the end."""
+    """Describes a process that has not said how it ended, by the age of its last sign of life. No full stop."""
     seen_s = signs.seen_s or 0.0
     if signs.step is None:
         began = duration(max(0.0, time.time() - signs.start.began)) if signs.start else "?"

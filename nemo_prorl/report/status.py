@@ -118,7 +118,8 @@ def read_status(folder: Path, queue: Queue | None = None) -> RunStatus:
         run_dir=str(folder),
         state=state,
         sentence=sentence,
-        **_job(jobs),
+        job=jobs.last.job if jobs.last else "",
+        job_state=jobs.last.state if jobs.last else "",
         stage=stage,
         step=int(run.last["step"]),
         stage_step=len(records),
@@ -238,17 +239,14 @@ def _without_steps(folder: Path, starts: Sequence[Start], jobs: Jobs, error: Exc
         run_dir=str(folder),
         state=state,
         sentence=sentence,
-        **_job(jobs),
+        job=jobs.last.job if jobs.last else "",
+        job_state=jobs.last.state if jobs.last else "",
         stage=stage,
         seen_s=seen_s,
         on_gpus=bool(starts) and starts[-1].on_gpus,
         num_starts=len(starts),
         stage_hours=hours_by_stage(starts),
     )
-
-
-def _job(jobs: Jobs) -> dict[str, str]:
-    return {"job": jobs.last.job, "job_state": jobs.last.state} if jobs.last else {}
 
 
 def _is_unlocked(folder: Path, starts: Sequence[Start]) -> bool:

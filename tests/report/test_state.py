@@ -117,7 +117,7 @@ def test_a_run_whose_job_began(
     [
         (queue(j35="PENDING Priority", j36="PENDING Dependency"), "waiting",
          "run1 has not begun; job 35 of run1 waits in the queue (Priority)."),
-        (queue(j35="RUNNING"), "starting", "job 35 of run1 has begun; run1 has not begun."),
+        (queue(j35="RUNNING"), "starting", "job 35 of run1 is on its nodes; it has not trained yet."),
         (queue(j35="CANCELLED", j36="CANCELLED"), "stopped",
          "run1 has not begun, and its job 35 is not in the queue any more: submit again."),
         (DOWN, "waiting", f"run1 waits in the queue as job 35, unless it was cancelled{GUESS}"),
@@ -134,7 +134,7 @@ def test_a_run_that_was_only_submitted(tmp_path: Path, asked: Queue, state: str,
     [
         (queue(j35="COMPLETED", j36="PENDING Resources"), "waiting",
          "run1 is done; job 36 of run2 waits in the queue (Resources)."),
-        (queue(j36="RUNNING"), "starting", "job 36 of run2 has begun; stopped"),
+        (queue(j36="RUNNING"), "starting", "job 36 of run2 is on its nodes; stopped"),
         (queue(j35="COMPLETING"), "done", "done: run1 ended after step 3 (steps)."),
         (queue(j36="CANCELLED"), "done", "done: run1 ended after step 3 (steps)."),
         (DOWN, "waiting", "run1 is done; run2 waits in the queue as job 36, unless it was cancelled"),
