@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from nemo_prorl.config import ConfigError
 
-SHORT = {"N": "nodes", "G": "gpus", "p": "partition", "d": "dependency", "a": "array", "M": "clusters"}
+SHORT = {"N": "nodes", "G": "gpus", "d": "dependency", "a": "array", "M": "clusters"}
 """sbatch's short options that are read here -> their long names."""
 LONG = (
     *SHORT.values(), "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "exclusive", "test-only", "wrap",
@@ -19,7 +19,7 @@ OWN = ("dependency", "array", "clusters", "test-only", "wrap")
 """Options that would change what a submission is; `submit` refuses them."""
 VARIABLES = {
     f"SBATCH_{name.upper().replace('-', '_')}": name
-    for name in ("gpus", "gpus-per-node", "gpus-per-task", "gres", "exclusive", "partition", "clusters")
+    for name in ("gpus", "gpus-per-node", "gpus-per-task", "gres", "exclusive", "clusters")
 }
 
 
@@ -30,10 +30,6 @@ class Allocation:
     num_nodes: int
     gpus_per_node: int
     """As requested, at least 1: a job without GPUs has one rank on every node."""
-    is_exclusive: bool
-    """Whether Slurm gives all of a node, and so all of its GPUs, whatever was requested."""
-    partition: str
-    """Empty for the default partition."""
 
 
 def read_options(words: Sequence[str]) -> dict[str, str]:
@@ -104,24 +100,13 @@ def allocation(launcher_text: str, environment: Mapping[str, str], words: Sequen
             f"{' and '.join(wishes)} ask for different numbers of GPUs: write only --gpus-per-node={wishes[mine]}, "
             "which replaces the launcher's."
         )
-    return Allocation(
-        num_nodes=num_nodes,
-        gpus_per_node=max(1, next(iter(wishes.values()), 1)),
-        is_exclusive=asked.get("exclusive", "no") in ("", "exclusive"),
-        partition=asked.get("partition", ""),
-    )
-
-
-def check_whole_nodes(asked: Allocation, gpus_of_nodes: Iterable[int]) -> None:
-    """Raises ConfigError if the job gets whole nodes and none of the partition has as many GPUs as were asked for: the
-    ranks would be more than was checked. `gpus_of_nodes`: of each node of the partition, as far as they are known."""
-    counts = {count for count in gpus_of_nodes if count >= asked.gpus_per_node}
-    if asked.is_exclusive and counts and asked.gpus_per_node not in counts:
-        every = " or ".join(map(str, sorted(counts)))
+    num_gpus = max(1, next(iter(wishes.values()), 1))
+    if wishes and "gpus-per-node" not in asked and asked.get("exclusive", "no") in ("", "exclusive"):
         raise ConfigError(
-            f"--exclusive gives a job all {every} GPUs of a node, and {asked.gpus_per_node} were asked for: write "
-            f"--sbatch='--gpus-per-node={min(counts)}', or --exclusive=user beside it to share the nodes."
+            f"{next(iter(wishes))} beside --exclusive gives a job all GPUs of a node, however many those are: write "
+            f"--gpus-per-node={num_gpus}, by which a launcher counts its ranks."
         )
+    return Allocation(num_nodes=num_nodes, gpus_per_node=num_gpus)
 
 
 def _count(parts: Iterable[str]) -> int:

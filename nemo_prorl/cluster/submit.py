@@ -1,4 +1,4 @@
-"""Submits a chain of stages as Slurm jobs, each waiting for its parent's. Runs only sbatch, sinfo and squeue.
+"""Submits a chain of stages as Slurm jobs, each waiting for its parent's. Runs only sbatch and squeue.
 
 A stage's job is its launcher, launchers/STAGE_*.sh, with the user's overrides as arguments. Nodes and time are set in
 the launcher, account and partition in slurm/site.env.
@@ -7,7 +7,6 @@ the launcher, account and partition in slurm/site.env.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from nemo_prorl.cluster.folder_jobs import find_jobs, match_jobs
 from nemo_prorl.cluster.plan.chain import OF_LAST_STAGE, Chain
-from nemo_prorl.cluster.slurm_queue import ANSWER_S, Queue
+from nemo_prorl.cluster.slurm_queue import Queue
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.markers import is_done
 from nemo_prorl.run_folder.slurm_jobs import Submission, note_submission, read_submissions, submissions_file
@@ -205,29 +204,6 @@ def blocked_jobs(queue: Queue, ids: Iterable[str]) -> dict[str, str]:
     return {
         job.job: job.reason for job in waiting if job.state == "PENDING" and job.reason not in USUAL_REASONS
     }
-
-
-def gpus_of_nodes(partition: str) -> list[int]:
-    """Returns the number of GPUs of every node of a partition, of the default one if the name is empty; no number for a
-    node whose GPUs Slurm does not name."""
-    command = [
-        "sinfo",
-        "--noheader",
-        "--Node",
-        "--format=%P|%G",
-        *([f"--partition={partition}"] if partition else []),
-    ]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    rows = (line.partition("|")[::2] for line in done.stdout.splitlines())
-    numbers = (
-        re.findall(r"\bgpu:(?:[\w.-]+:)?(\d+)", gres)
-        for name, gres in rows
-        if partition or name.endswith("*")
-    )
-    return [sum(map(int, found)) for found in numbers if found]
 
 
 def site_environment(root: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import say, show
-from nemo_prorl.commands.parsing import CONF_DIR, Parser, composed, parse_overrides
+from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.lock import submitting_alone
 from nemo_prorl.run_folder.slurm_jobs import read_submissions, submissions_file
@@ -137,7 +138,7 @@ def _checked_chain(
     """Returns the chain, checked as by `plan` on the nodes that each launcher gets. site_dir: the run's folder unless
     the overrides name one. Raises ConfigError."""
     from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.allocation import allocation, check_whole_nodes
+    from nemo_prorl.cluster.allocation import allocation
     from nemo_prorl.cluster.plan.chain import asked_chain
     from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
 
@@ -151,8 +152,6 @@ def _checked_chain(
         launcher = root / submit.find_launcher(config.stage.name, root)
         asked = allocation(launcher.read_text(encoding="utf-8"), environment, options)
         check_stage(config, Cluster(num_nodes=asked.num_nodes, gpus_per_node=asked.gpus_per_node), model)
-        if asked.is_exclusive:
-            check_whole_nodes(asked, submit.gpus_of_nodes(asked.partition))
     check_handovers(chain)
     return chain
 
@@ -162,16 +161,11 @@ def _is_run_dir(override: str) -> bool:
 
 
 def _check_folder(folder: str) -> None:
-    """Raises ConfigError for a run's folder that launchers cannot take, which write it into overrides as it is."""
-    below = f"{folder}/reward"  # launchers add this
-    try:
-        read = composed("train", [f"{RUN_DIR_KEY}={below}"]).exp_manager.explicit_log_dir
-    except ConfigError:
-        read = ""
-    if read != below or "\\" in folder or folder != folder.strip():
+    """Raises ConfigError for a run's folder that launchers refuse, or that sbatch reads otherwise."""
+    if folder != folder.strip() or re.search(r"[\"'$\\\n]", folder):
         raise ConfigError(
-            f"{RUN_DIR_KEY}={folder} cannot be the folder of a job: write one without quotes, =, commas, brackets and "
-            "other signs of Hydra's grammar; a symlink may lead to it."
+            f"{RUN_DIR_KEY}={folder} cannot be the folder of a job: write one without quotes, $ and backslashes, and "
+            "without spaces at its ends."
         )
 
 

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from nemo_prorl.cluster.allocation import Allocation, allocation, check_whole_nodes, read_options
+from nemo_prorl.cluster.allocation import Allocation, allocation, read_options
 from nemo_prorl.config import ConfigError
 
 LAUNCHER = """#!/usr/bin/env bash
@@ -77,45 +77,31 @@ def test_what_leaves_the_size_open_is_refused(options: str, variables: dict[str,
 
 
 def test_a_launcher_without_options_has_one_node_and_one_rank() -> None:
-    found = allocation("#!/bin/sh\n", {}, [])
-    assert found == Allocation(num_nodes=1, gpus_per_node=1, is_exclusive=False, partition="")
+    for text in ("#!/bin/sh\n", "#SBATCH --exclusive\n"):
+        assert allocation(text, {}, []) == Allocation(num_nodes=1, gpus_per_node=1)
 
 
 @pytest.mark.parametrize(
-    ("options", "variables", "is_exclusive"),
+    ("options", "variables", "is_fine"),
     [
-        ("", {}, True),
-        ("--exclusive=user", {}, False),
-        ("--exclusive", {"SBATCH_EXCLUSIVE": "user"}, True),
-        ("", {"SBATCH_EXCLUSIVE": "user"}, False),
-        ("--exclusive -N 2", {}, True),
+        ("", {}, False),
+        ("--gpus-per-node=4", {}, True),
+        ("--exclusive=user", {}, True),
+        ("--exclusive", {"SBATCH_EXCLUSIVE": "user"}, False),
+        ("", {"SBATCH_EXCLUSIVE": "user"}, True),
     ],
 )
-def test_who_gets_whole_nodes(options: str, variables: dict[str, str], is_exclusive: bool) -> None:
-    assert allocation(LAUNCHER, variables, shlex.split(options)).is_exclusive == is_exclusive
-
-
-@pytest.mark.parametrize(
-    ("gpus", "nodes", "is_fine"),
-    [
-        (8, [8, 8], True),
-        (1, [8], False),
-        (4, [8, 4], True),
-        (4, [8, 2], False),
-        (8, [4], True),
-        (8, [], True),
-    ],
-)
-def test_whole_nodes_have_as_many_gpus_as_are_checked(gpus: int, nodes: list[int], is_fine: bool) -> None:
-    """Where sbatch itself would refuse, or nothing is known, nothing is said."""
-    for is_exclusive in (True, False):
-        asked = Allocation(num_nodes=2, gpus_per_node=gpus, is_exclusive=is_exclusive, partition="")
-        if is_fine or not is_exclusive:
-            check_whole_nodes(asked, nodes)
-        else:
-            with pytest.raises(ConfigError, match="--exclusive gives a job all 8 GPUs"):
-                check_whole_nodes(asked, nodes)
+def test_whole_nodes_are_asked_for_by_their_gpus(
+    options: str, variables: dict[str, str], is_fine: bool
+) -> None:
+    """With --exclusive Slurm gives all GPUs of a node; launchers count --gpus-per-node."""
+    launcher = "#SBATCH --exclusive\n#SBATCH --gres=gpu:4\n"
+    if is_fine:
+        assert allocation(launcher, variables, shlex.split(options)).gpus_per_node == 4
+    else:
+        with pytest.raises(ConfigError, match="write --gpus-per-node=4, by which a launcher counts"):
+            allocation(launcher, variables, shlex.split(options))
 
 
 def test_flags_take_no_value() -> None:
-    assert read_options(["--exclusive", "-p", "big", "x"]) == {"exclusive": "", "partition": "big"}
+    assert read_options(["--exclusive", "-N", "2", "x"]) == {"exclusive": "", "nodes": "2"}

@@ -31,7 +31,6 @@ TOOLS = {
     "sbatch": SBATCH,
     "squeue": "#!/bin/sh\n[ ! -e {folder}/squeue.sh ] || . {folder}/squeue.sh\ncat {folder}/queue 2>&- || true\n",
     "scontrol": "#!/bin/sh\necho ClusterName = eos\n",
-    "sinfo": "#!/bin/sh\ncat {folder}/nodes 2>/dev/null\n",
 }
 
 
@@ -501,10 +500,10 @@ def test_an_ending_job_is_neither_in_the_queue_nor_gone(
         ("++exp_manager.explicit_log_dir={0}/run", "{0}/run"),
         ("+exp_manager.explicit_log_dir={0}/run", "{0}/run"),
         ("exp_manager.explicit_log_dir=${{oc.env:BASE}}/run", "{0}/run"),
-        ('exp_manager.explicit_log_dir="{0}/lr=1e-6"', ""),
-        ("exp_manager.explicit_log_dir='{0}/a,b'", ""),
+        ('exp_manager.explicit_log_dir="{0}/lr=1e-6, [b]"', "{0}/lr=1e-6, [b]"),
+        ("exp_manager.explicit_log_dir='{0}/100%/x'", "{0}/100%/x"),
         ("exp_manager.explicit_log_dir='{0}/it\\'s'", ""),
-        ("exp_manager.explicit_log_dir='{0}/[a]'", ""),
+        ("exp_manager.explicit_log_dir='{0}/a\\b'", ""),
         ("exp_manager.explicit_log_dir='{0}/a '", ""),
     ],
 )
@@ -521,6 +520,7 @@ def test_the_folder_reaches_the_launcher_as_it_was_read_or_not_at_all(
     code = cli.main(["submit", "stage=run1", *files[:-1], folder.format(tmp_path), "algorithm.kl_beta=0"])
     assert code == (0 if passed else 2), capsys.readouterr().err
     if passed:
+        assert f"--output={passed.format(tmp_path).replace('%', '%%')}/slurm/%x-%j.out" in slurm.submitted[0]
         own = [line.count("explicit_log_dir") for line in slurm.submitted]
         assert own == [1]
         assert slurm.submitted[0].endswith(
@@ -580,16 +580,21 @@ def test_the_site_is_read_as_launchers_read_it(
     assert len(slurm.submitted) == (code == 0)
 
 
+@pytest.mark.parametrize("options", ["--gres=gpu:2", "-N 2-4", "--dependency=singleton"])
 def test_what_was_checked_is_what_slurm_gives(
-    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
+    slurm: Slurm, files: list[str], options: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The launchers ask for whole nodes."""
-    (slurm.folder / "nodes").write_text("batch*|gpu:h100:8(S:0-1)\nbatch*|(null)\nother|gpu:1\n")
-    assert cli.main(["submit", "stage=run1", *files, "--sbatch=--gpus-per-node=1"]) == 2
-    assert "--exclusive gives a job all 8 GPUs of a node, and 1 were asked for" in capsys.readouterr().err
+    assert cli.main(["submit", "stage=run1", *files, f"--sbatch={options}"]) == 2
+    assert capsys.readouterr().err.startswith("error: --")
     assert slurm.submitted == []
-    assert cli.main(["submit", "stage=run1", *files, "--sbatch=--gpus-per-node=1 --exclusive=user"]) == 0
-    assert cli.main(["submit", "stage=run1", *files, "--sbatch=-Gh100:32"]) == 0
+
+
+def test_the_site_may_say_the_size(
+    slurm: Slurm, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "2")
+    assert cli.main(["submit", "stage=run1", *files, "trainer.tensor_parallel=4"]) == 2
+    assert "does not divide the 2 GPUs of a node" in capsys.readouterr().err
 
 
 def test_a_job_that_slurm_holds_back_for_ever_is_named(
