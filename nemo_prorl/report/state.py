@@ -97,9 +97,14 @@ class Signs:
         return f"{duration(self.seen_s)} ago" if self.seen_s is not None else "some time ago"
 
     @property
+    def has_begun(self) -> bool:
+        """Returns whether any process has trained here."""
+        return self.start is not None or self.step is not None
+
+    @property
     def pause(self) -> str:
-        """Returns how the newest process ended, or that it left no word."""
-        if self.start is None and self.step is None:
+        """Returns how the newest process ended, if there was one."""
+        if not self.has_begun:
             return f"{self.stage} has not begun"
         if self.end == "paused":
             return f"paused {self.where}, {self.ago}"
@@ -137,8 +142,8 @@ def describe(signs: Signs, jobs: Jobs) -> tuple[str, str]:
         again = f" But {jobs.next.waiting}." if jobs.next and jobs.next.stage == stage else ""
         return "failed", f"{stage} failed {signs.where}: {signs.failures[stage]}{again}"
     if active := next((job for job in jobs.submitted if job.is_active), None):
-        before = "it has not trained yet" if signs.start is None and signs.step is None else signs.pause
-        return "starting", f"job {active.job} of {active.stage} is on its nodes; {before}."
+        before = f"; {signs.pause}" if signs.has_begun else ", and has not trained yet"
+        return "starting", f"job {active.job} of {active.stage} is on its nodes{before}."
     if stage in signs.outcomes:
         return _of_done(signs, jobs)
     if jobs.next:
@@ -147,7 +152,7 @@ def describe(signs: Signs, jobs: Jobs) -> tuple[str, str]:
         return _of_gone(signs, last, jobs.held)
     if last and jobs.held and not _is_of_start(signs, jobs.held):
         return _of_held(signs, jobs.held)
-    if signs.start is None and signs.step is None and jobs.submitted:
+    if not signs.has_begun and jobs.submitted:
         first = jobs.submitted[0]
         if first.state == NOT_KNOWN:
             return "waiting", f"{_unless_cancelled(first)}."
@@ -175,7 +180,7 @@ def _of_active(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str
         return state, f"{signs.pause}; job {job.job} is leaving its nodes."
     if held and not _is_of_start(signs, held):
         state, said = _of_launcher(held)
-        return state, f"{said}; {signs.pause}."
+        return state, f"{said}; {signs.pause}." if signs.has_begun else f"{said}."
     if signs.end or (signs.start and signs.start.job != job.job):
         return "starting", f"job {job.job} is on its nodes; {signs.pause}."
     state, said = _of_living(signs)
@@ -203,7 +208,7 @@ def _of_held(signs: Signs, held: FolderJob) -> tuple[str, str]:
     """Describes a job of which squeue says nothing, by what its launcher has written."""
     if held.state in ("checking", "training"):
         state, said = _of_launcher(held)
-        return state, f"{said}{GUESS}; {signs.pause}."
+        return state, f"{said}{GUESS}; {signs.pause}." if signs.has_begun else f"{said}{GUESS}."
     since = duration(max(0.0, time.time() - held.updated))
     if held.state == "requeued":
         said = f"job {held.job} went back to the queue {since} ago, unless it was cancelled{GUESS}"

@@ -117,7 +117,7 @@ def test_a_run_whose_job_began(
     [
         (queue(j35="PENDING Priority", j36="PENDING Dependency"), "waiting",
          "run1 has not begun; job 35 of run1 waits in the queue (Priority)."),
-        (queue(j35="RUNNING"), "starting", "job 35 of run1 is on its nodes; it has not trained yet."),
+        (queue(j35="RUNNING"), "starting", "job 35 of run1 is on its nodes, and has not trained yet."),
         (queue(j35="CANCELLED", j36="CANCELLED"), "stopped",
          "run1 has not begun, and its job 35 is not in the queue any more: submit again."),
         (DOWN, "waiting", f"run1 waits in the queue as job 35, unless it was cancelled{GUESS}"),
@@ -188,3 +188,12 @@ def test_a_job_of_an_earlier_version_has_no_launcher_that_writes(tmp_path: Path)
     assert said(tmp_path, queue(j35="CANCELLED"))[0] == "cancelled"
     assert said(tmp_path, queue(j35="PENDING BeginTime"), end="paused")[0] == "waiting"
     assert said(tmp_path, queue(j35="RUNNING"), end="paused")[1].startswith("job 35 is on its nodes; paused")
+
+
+def test_the_first_job_of_a_run_checks_its_nodes(tmp_path: Path) -> None:
+    hold(tmp_path, "checking")
+    sentence = "job 35 of run1 has been checking its nodes for 3 min"
+    assert said(tmp_path, queue(j35="RUNNING"), start=None, step=None) == ("checking", f"{sentence}.")
+    assert said(tmp_path, DOWN, start=None, step=None) == ("checking", sentence + GUESS)
+    state, sentence = said(tmp_path, queue(j35="FAILED"), start=None, step=None)
+    assert (state, sentence.partition(".")[0]) == ("stopped", "run1 has not begun; job 35 ended as FAILED")
