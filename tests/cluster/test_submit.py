@@ -487,7 +487,7 @@ def test_an_ending_job_is_neither_in_the_queue_nor_gone(
     mark_done(tmp_path, "run1")
     assert cli.main(["submit", "stage=run2", *files]) == 0, "a stage that is done is no obstacle"
     slurm.queue.write_text("")
-    slurm.add("101", f"{ROOT}/launchers/run2_8k.sh {' '.join(files)}", reason="DependencyNeverSatisfied")
+    slurm.add("9", f"{ROOT}/launchers/run2_8k.sh {' '.join(files)}", reason="DependencyNeverSatisfied")
     assert cli.main(["submit", "stage=run2", *files]) == 0, "Slurm cancels it"
     assert len(slurm.submitted) == 3
 
