@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -166,8 +167,9 @@ def train_stage(
         record_options(config, run_dir)
     with watchdog.trusting_main():
         inputs = load_inputs(config, ranks, is_resume=start.is_resume, beat=watchdog.beat)
-    if is_main:  # with the limits that were found, and with `data` as the user wrote it
-        record_options(replace(inputs.config, data=config.data), run_dir)
+    written = replace(inputs.config, data=config.data)  # with the limits that were found
+    if is_main:
+        record_options(written, run_dir)
     for sentence in inputs.sentences:
         log.say(sentence)
     config, tokenizer, prompts = inputs.config, inputs.tokenizer, inputs.prompts
@@ -200,6 +202,8 @@ def train_stage(
             provenance=provenance(),
         )
         telemetry = open_telemetry(config, log, state, at_the_end) if is_main else None
+        if telemetry is not None:
+            telemetry.digests.begin(state, step_inputs(written, ranks))
         if sentence := stages.best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
@@ -291,6 +295,17 @@ def record_options(config: RunConfig, run_dir: Path) -> None:
     """Writes every option of the stage into the run's folder."""
     for path in (run_dir / "resolved.yaml", run_dir / "stages" / f"{config.stage.name}.yaml"):
         write_resolved(config, path)
+
+
+def step_inputs(config: RunConfig, ranks: Ranks) -> dict[str, Any]:
+    """Returns what a step's numbers depend on besides its checkpoint: the options as the user wrote them, the versions
+    of packages, the number of ranks and the device."""
+    return {
+        "options": to_dict(config),
+        "versions": provenance()["versions"],
+        "ranks": ranks.layout.world_size,
+        "device": device.in_use()["device"],
+    }
 
 
 def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: ExitStack) -> Telemetry:

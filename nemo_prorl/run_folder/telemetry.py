@@ -125,7 +125,7 @@ class Telemetry:
     ) -> None:
         """state: where the run begins or resumes; records of later steps are deleted. watch: gets every record, those
         of earlier processes first, and returns what to log about a new one."""
-        from nemo_prorl.run_folder import difficulty, samples  # slow; readers of metrics need neither
+        from nemo_prorl.run_folder import difficulty, records, samples  # slow; readers of metrics need none
 
         run_dir = Path(config.exp_manager.explicit_log_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -136,6 +136,8 @@ class Telemetry:
         self._watch = watch
         difficulty.difficulty_files(run_dir).take_back(state.step)
         samples.sample_files(run_dir).take_back(state.step)
+        records.rollout_files(run_dir).take_back(state.step)
+        self.digests = records.DigestLog(run_dir, state.step)
         self._write_difficulty = partial(difficulty.write_difficulty, run_dir)
         self._write_samples = partial(samples.write_samples, run_dir, state.stage)
         first_step = state.step + 1 if state.num_records else 0
