@@ -36,6 +36,8 @@ def install() -> None:
     repeated."""
     if "transformer_engine_torch" in sys.modules:
         return
+    if not is_installable():
+        raise ModuleNotFoundError("the Python of Transformer Engine, or Triton, is not here: run `make test-te`")
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     _import_transformer_engine()
     import nemo_prorl.engines.megatron.core  # noqa: F401  makes the name "cuda" mean the CPU
