@@ -13,7 +13,7 @@ from nemo_prorl.engines.megatron import cpu
 warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron\.")
 cpu.install()
 
-from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+from megatron.core import dist_checkpointing, fp8_utils, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace
 from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, apply_factories
 from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess

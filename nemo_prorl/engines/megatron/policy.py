@@ -141,10 +141,8 @@ class MegatronPolicy:
     # Passes through the model
 
     def _plan(self, batch: TokenBatch) -> list[list[int]]:
-        multiple = build.token_multiple(self.config)
-        return microbatch.plan_micro_batches(
-            batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple
-        )
+        budget, multiple = self.config.trainer.micro_batch_tokens, build.token_multiple(self.config)
+        return microbatch.plan_micro_batches(batch.lengths_B, budget, multiple, packed=self._packs)
 
     def _run(self, batches: Sequence[TokenBatch], loss: LossOfPass | None) -> list[dict[str, torch.Tensor]]:
         """Runs the forward pass of each micro-batch and, if there is a `loss`, the backward pass. Returns results on
@@ -288,7 +286,7 @@ class MegatronPolicy:
             "sequences": "packed" if self._packs else "padded",
             "precision": f"{precision} and FP8 {config.fp8}" if config.fp8 else precision,
             "log-probabilities": "Triton's kernels" if self._fuses else "plain PyTorch",
-            "gradient accumulation": "fused" if config.gradient_accumulation_fusion else "plain",
+            "gradient accumulation": "fused" if build.accumulates_in_place(self.model) else "plain",
         }
 
     # Sharing the GPU with the sampler
