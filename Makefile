@@ -45,12 +45,13 @@ test-kernels: setup  ## run the tests that need Triton, in .venv-triton
 
 TRITON = $(shell sed -n 's/^triton==//p' requirements/triton.txt)
 
-check: setup  ## check lint, format, docstrings, types, imports and shell
+check: setup  ## check lint, format, docstrings, types, imports and scripts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/python scripts/docstrings.py
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/hadolint --ignore DL3008 Dockerfile
 	.venv/bin/shellcheck -x launchers/*.sh slurm/*.sh scripts/*.sh tests/slurm/*.sh .ci/run
 
 format: setup  ## format the code and fix what the linter can fix

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
 # the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
-#   scripts/setup.sh           .venv and .venv-reward
+#   scripts/setup.sh [cpu]     .venv and .venv-reward
 #   scripts/setup.sh cuda      .venv-cuda, the trainer's for GPUs, which needs no GPU to be made, and .venv-reward
 #   scripts/setup.sh reward    .venv-reward only
 #   scripts/setup.sh nemo      also .venv-nemo, likewise trl, clients: the packages of NeMo, of TRL, and of the other
@@ -178,10 +178,10 @@ tools() { # LOCK: unless the tools are left out
 
 # shellcheck disable=SC2046 # no word, or one without spaces
 case ${1:-} in
-    "" | nemo | trl | clients) environment .venv requirements/train.txt $(tools dev) ;;
+    "" | cpu | nemo | trl | clients) environment .venv requirements/train.txt $(tools dev) ;;
     cuda) environment .venv-cuda requirements/cuda.txt $(tools dev) ;;
     reward) ;;
-    *) fail "'$1' is no environment: write nothing, or one of cuda, reward, nemo, trl, clients." ;;
+    *) fail "'$1' is no environment: write nothing, or one of cpu, cuda, reward, nemo, trl, clients." ;;
 esac
 # shellcheck disable=SC2046
 environment .venv-reward requirements/reward.txt $(tools reward-dev)
