@@ -364,6 +364,17 @@ MISMATCH = Section(
             "1 by more than a few per cent, the policy trains on rollouts of a different policy.",
         ),
         Panel(
+            name="effective_sample",
+            title="Effective sample size",
+            unit="share of tokens",
+            series=(
+                ("objective/effective_sample_share", "all"),
+                ("objective/effective_sample_share_age_{}", "sampled {} updates before"),
+            ),
+            reading="1 if the policy that is trained is the one that sampled. It falls with every update of a step and "
+            "with sampler.ahead; below one half most tokens hardly count, and the gradient is noise of the others.",
+        ),
+        Panel(
             name="importance_limited",
             title="Importance weights outside their bounds",
             unit="share truncated, masked or dropped",

@@ -262,7 +262,8 @@ class ProRLTrainer:
         by_clock = self.schedule.next_by_clock(self.state.stage_step, self.stopwatch.elapsed_s())
         decision, request, self.schedule.by_clock = self.ranks.from_main((decision, request, by_clock))
         if request not in ("", self.state.last_reset_request):
-            decision = decision or self.controller.reset_on_request(step)
+            if decision is None or decision.action is ControllerAction.warn:
+                decision = self.controller.reset_on_request(step)
             if decision.action is ControllerAction.reset:  # an end overtakes the request, which stays
                 self.state.last_reset_request = request
         if decision is not None and decision.action is ControllerAction.end_stage:
@@ -315,8 +316,9 @@ class ProRLTrainer:
                 batch = train_batch(rows)
                 report = self.policy.update(batch, loss)
                 self.watchdog.beat()
+                ages = [self.state.num_updates - row.policy_version for row in rows]
                 self.state.num_updates += 1
-                statistics.append(summarised(report, batch, is_first=not reports))
+                statistics.append(summarised(report, batch, is_first=not reports, ages_B=ages))
                 reports.append(report)
             self.policy.finish_training()
         return reports, statistics
