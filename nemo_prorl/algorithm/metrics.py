@@ -152,10 +152,6 @@ def update_statistics(
     rows = batch.advantages_B[is_rollout].astype(np.float64)
     is_limited = (importance.limited_BT & mask_BT).any(dim=1).numpy()
     values["objective/importance_limited_rollout_fraction"] = is_limited[is_rollout].astype(np.float64)
-    behaviour = importance_ratio(current - sampler, mask_BT, CorrectionLevel.token)
-    weights = behaviour.numpy().clip(1 / LARGEST_RATIO, LARGEST_RATIO)
-    ages = np.array(ages_B, dtype=np.int64)
-    by_age = {f"{EFFECTIVE}_age_{age}": weights[ages == age][mask[ages == age]] for age in np.unique(ages)}
     return UpdateStatistics(
         means={name: _sum(array) for name, array in values.items()} | {"objective/ratio_mean": _sum(ratios)},
         minima={"objective/ratio_min": float(ratios.min()), "objective/advantage_min": float(rows.min())},
@@ -166,12 +162,24 @@ def update_statistics(
         },
         deviations={"objective/advantage": Moments.of(rows)},
         samples={"objective/ratio": QuantileSample.of(ratios, (1, 99))},
-        effective={
-            name: Moments.of(found)
-            for name, found in {EFFECTIVE: weights[mask], **by_age}.items()
-            if len(found)
-        },
+        effective=_effective_samples(current - sampler, mask_BT, ages_B),
     )
+
+
+def _effective_samples(
+    log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor, ages_B: Sequence[int]
+) -> dict[str, Moments]:
+    """Returns the moments of the tokens' ratios of current to sampler probability, and those by age."""
+    ratio_BT = importance_ratio(log_ratio_BT, mask_BT, CorrectionLevel.token).numpy()
+    weights_BT, mask, ages = (
+        ratio_BT.clip(1 / LARGEST_RATIO, LARGEST_RATIO),
+        mask_BT.numpy(),
+        np.array(ages_B),
+    )
+    found = {EFFECTIVE: weights_BT[mask]}
+    for age in np.unique(ages):
+        found[f"{EFFECTIVE}_age_{age:.0f}"] = weights_BT[ages == age][mask[ages == age]]
+    return {name: Moments.of(values) for name, values in found.items() if len(values)}
 
 
 def sampler_agreement(

@@ -436,7 +436,7 @@ def test_few_effective_samples_warn_in_every_mode_and_once_in_a_cool_down() -> N
 
 
 def test_a_warning_restarts_nothing_and_never_hides_an_action() -> None:
-    """The interval counts on from the stage's start, and a reset at the same step is the decision, which mentions it."""
+    """The interval counts on from the stage's start, and a reset at the same step is the decision, which names it."""
     config = only("effective_sample", patience=1, interval=4)
     controller = ResetController(config)
     records = columns(first_step=0, **{EFFECTIVE: [0.3] * 6})
