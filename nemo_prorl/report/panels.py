@@ -39,6 +39,8 @@ class Panel:
     """What the chart shows, what is good and what is bad: a sentence or two."""
     kind: Kind = Kind.lines
     log: bool = False
+    has_forecast: bool = False
+    """Whether a single run's chart goes on with `report.forecast`, as a band; its metric is the panel's first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,10 @@ REWARD = Section(
             title="Pass rate in training",
             unit="share of rollouts solved",
             series=(("reward/pass_rate", "all"), ("reward/{}/pass_rate", "{}")),
-            reading="Counts full scores only. If it lags behind the reward, the policy collects partial credit.",
+            reading="Counts full scores only. If it lags behind the reward, the policy collects partial credit. The "
+            "band goes on to the stage's end: there the mean of ten steps lies with a probability of 80 %, if the "
+            "curve stays the sigmoid that it has been since the last reset (see forecast --help).",
+            has_forecast=True,
         ),
         Panel(
             name="reward_parts",
