@@ -26,6 +26,7 @@ COMMANDS = {
     "request-reset": "request_reset",
     "rewind": "rewind",
     "replay": "replay",
+    "forecast": "forecast",
     "demo": "demo",
     "to-megatron": "to_megatron",
     "export": "export",

@@ -151,8 +151,9 @@ class Stepper:
                 batch = train_batch(rows)
                 report = self.policy.update(batch, loss)
                 self.on_progress()
+                ages = [state.num_updates - row.policy_version for row in rows]
                 state.num_updates += 1
-                statistics.append(summarised(report, batch, is_first=not reports))
+                statistics.append(summarised(report, batch, is_first=not reports, ages_B=ages))
                 reports.append(report)
             self.policy.finish_training()
         return updates, reports, statistics

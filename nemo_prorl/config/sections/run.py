@@ -61,10 +61,14 @@ class RunConfig:
                 f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
             )
         _check_best_exists(self)
-        if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:
+        missing = []
+        if self.algorithm.correction_level is CorrectionLevel.off:
+            missing.append("algorithm.correction_level=token (or sequence, or geometric)")
+        if self.algorithm.has_kl_in_loss and not self.algorithm.kl_weighted:
+            missing.append("algorithm.kl_weighted=true")
+        if self.sampler.ahead and missing:
             raise ConfigError(
-                "sampler.ahead=true trains on rollouts of older weights: write algorithm.correction_level=token "
-                "(or sequence, or geometric) as well."
+                f"sampler.ahead=true trains on rollouts of older weights: write {' and '.join(missing)} as well."
             )
 
     @property
@@ -72,10 +76,12 @@ class RunConfig:
         """Returns whether the KL to the reference is measured, with one more pass over all rollouts: for the penalty,
         the controller's signal, or the choice of the best checkpoint."""
         controller, monitor = self.controller, self.exp_manager.checkpoint_callback_params.monitor
-        is_signal = controller.kl_spike.action is not ControllerAction.ignore
+        action = controller.kl_spike.action
+        is_signal = controller.mode is ControllerMode.automatic and action is not ControllerAction.ignore
         return (
             self.algorithm.kl_beta > 0
-            or (controller.mode is ControllerMode.automatic and is_signal)
+            or is_signal
+            or action is ControllerAction.warn
             or monitor.startswith("objective/kl_")
         )
 
