@@ -234,10 +234,11 @@ def _check_unchanged(run: ArmRun, checkpoint: Checkpoint) -> None:
     # Through YAML as well, which makes lists of tuples and the like.
     options = (recorded.read_text(encoding="utf-8"), yaml.safe_dump(to_dict(run.config)))
     before, now = (dict(flatten(yaml.safe_load(text))) for text in options)
-    if key := next((key for key in now if before.get(key) != now[key]), None):
+    different = (key for key in {**now, **before} if key != "defaults" and before.get(key) != now.get(key))
+    if key := next(different, None):
         raise ConfigError(
-            f"{run.folder} was begun with {key}={before.get(key)} and would go on with {key}={now[key]}: repeat the "
-            "same command, or write another --out, or another name for the arm."
+            f"{run.folder} was begun with {key}={before.get(key)} and would go on with {key}={now.get(key)}: repeat "
+            "the same command, or write another --out, or another name for the arm."
         )
     mine, given = (path / MANIFEST_FILE for path in (_copy_of(checkpoint, run.folder), checkpoint.path))
     if not mine.is_file() or mine.read_bytes() != given.read_bytes():
@@ -272,7 +273,7 @@ def train(arguments: Sequence[str], *, num_ranks: int = 1) -> int:
     process = subprocess.Popen(
         command,
         env={"OMP_NUM_THREADS": "1", **os.environ},
-        preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, last),  # noqa: PLW1509
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, last),
     )
     try:
         return process.wait()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval
 
@@ -78,10 +80,11 @@ def half_width(deviation: float, num_seeds: int) -> float:
 def seeds_needed(value: float, deviation: float) -> int:
     """Returns the fewest seeds whose interval would leave out 0 with this mean and standard deviation; MOST_SEEDS + 1
     if MOST_SEEDS would not do."""
-    numbers = range(2, MOST_SEEDS + 1)
-    return next((n for n in numbers if half_width(deviation, n) < abs(value)), MOST_SEEDS + 1)
+    numbers = range(2, MOST_SEEDS + 1)  # the more seeds, the narrower
+    return 2 + bisect_left(numbers, True, key=lambda n: half_width(deviation, n) < abs(value))
 
 
+@cache
 def t_quantile(freedom: int) -> float:
     """Returns the t with P(|T| <= t) = 0.95 for Student's distribution with so many degrees of freedom. Raises
     ValueError for fewer than one."""
