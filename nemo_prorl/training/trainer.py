@@ -324,7 +324,7 @@ class ProRLTrainer:
             )
             kept = gather_samples(groups, share, self.ranks, num_kept=self.config.validation.num_kept)
         if self.telemetry is not None:
-            self.telemetry.held_out(self.state.step, kept)
+            self.telemetry.held_out(self.state.step, groups, kept)
         seconds = self.stopwatch.seconds["validation_s"]
         self.deadline.note("validation", seconds)
         summary = evaluation.summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
