@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from nemo_prorl.config.sections.checks import at_least
 
@@ -34,3 +35,10 @@ class LoraConfig:
     def scale(self) -> float:
         """Returns the factor of B A."""
         return self.alpha / self.rank if self.alpha else 1.0
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Returns what a checkpoint notes of the factors that it holds; empty if all weights are trained."""
+        if not self.rank:
+            return {}
+        return {"rank": self.rank, "scale": self.scale, "targets": self.targets.name}

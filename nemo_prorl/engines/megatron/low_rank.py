@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nemo_prorl.config import LoraConfig, LoraTargets, RunConfig
+from nemo_prorl.config import LoraTargets, RunConfig
 from nemo_prorl.distributed import Layout
 from nemo_prorl.engines.megatron import build, core, optimizer_state
 from nemo_prorl.engines.megatron.core import parallel_state
@@ -80,13 +80,6 @@ class _Factors(core.MegatronModule):
     def __init__(self, config: core.TransformerConfig) -> None:
         super().__init__(config=config)
         self.a, self.b = torch.nn.ParameterList(), torch.nn.ParameterList()
-
-
-def recorded(config: LoraConfig) -> dict[str, Any]:
-    """Returns what a checkpoint notes of the factors that it holds; empty if all weights are trained."""
-    if not config.rank:
-        return {}
-    return {"rank": config.rank, "scale": config.scale, "targets": config.targets.name}
 
 
 class LowRank:
@@ -187,6 +180,15 @@ class LowRank:
                     prepend_axis_num=1,
                 )
         return places
+
+    def in_use(self) -> str:
+        trained, whole = (
+            sum(parameter.numel() for parameter in module.parameters())
+            for module in (self.module, self.forward)
+        )
+        rank, scale = self._config.lora.rank, f" x {self._scale:g}" if self._scale != 1 else ""
+        count = f"{trained:,} factors for {whole:,} weights" + " of this rank" * (self._ranks > 1)
+        return f"rank {rank}{scale} of {len(self.targets)} matrices: {count}"
 
     def relative_change(self) -> dict[str, float]:
         """See `trainable.Trainable`. The norm of B A comes from its small products, |B A|^2 = sum((B^T B) * (A A^T)),

@@ -20,7 +20,6 @@ from nemo_prorl.engines.megatron import (
     checkpoint,
     core,
     cpu,
-    low_rank,
     microbatch,
     optimizer_state,
     weights,
@@ -281,7 +280,7 @@ class MegatronPolicy:
             trainable=self.trainable,
             reference=self._reference,
             num_updates=self.num_updates,
-            lora=low_rank.recorded(self.config.lora),
+            lora=self.config.lora.recorded,
         )
 
     def take_peak_gib(self) -> float:
@@ -307,6 +306,7 @@ class MegatronPolicy:
             "precision": f"{precision} and FP8 {config.fp8}" if config.fp8 else precision,
             "log-probabilities": "Triton's kernels" if self._fuses else "plain PyTorch",
             "gradient accumulation": "fused" if config.gradient_accumulation_fusion else "plain",
+            "trained": self.trainable.in_use(),
         }
 
     # Sharing the GPU with the sampler

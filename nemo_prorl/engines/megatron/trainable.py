@@ -36,6 +36,10 @@ class Trainable(Protocol):
         """Returns parameter name -> description of the local shard of `module`'s parameter in a checkpoint."""
         ...
 
+    def in_use(self) -> str:
+        """Returns what is trained, for the log."""
+        ...
+
     def relative_change(self) -> dict[str, float]:
         """Returns group of matrices -> norm of their difference to the reference, divided by their own norm. Empty if
         no difference is kept. Collective over the replica."""
@@ -60,6 +64,9 @@ class AllWeights:
     def places(self) -> dict[str, Any]:
         sharded = self.module.sharded_state_dict()
         return {name: sharded[name] for name, _ in self.module.named_parameters()}
+
+    def in_use(self) -> str:
+        return "all weights"
 
     def relative_change(self) -> dict[str, float]:
         return {}
