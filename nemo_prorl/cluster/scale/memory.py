@@ -272,7 +272,9 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
         kept += num_tokens * layer_activation_bytes(model, without)
     tempered = float(config.sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
     beside = tempered if config.sampler.ahead else 0.0
-    reference = {"reference": weights["weights"]} if config.measures_kl else {}
+    # Low-rank training writes the reference over the weights, which it can compute again.
+    has_both = config.measures_kl and not config.lora.rank
+    reference = {"reference": weights["weights"]} if has_both else {}
     forward_head = beside + head_bytes(model, config, num_tokens, backward=False) * last
     backward_head = beside + head_bytes(model, config, num_tokens, backward=True) * last
     return {

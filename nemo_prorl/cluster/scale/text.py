@@ -14,7 +14,17 @@ from nemo_prorl.cluster.scale.memory import GRAPH_SEQUENCES, PLANNED_SHARE
 from nemo_prorl.cluster.scale.roofline import RANGE, SMALL_MODEL, SMALL_MODEL_FACTOR
 from nemo_prorl.engines.megatron.architecture import Architecture
 
-MEMORY_PARTS = ("weights", "reference", "gradients", "optimizer", "activations", "logits", "refit", "vLLM")
+MEMORY_PARTS = (
+    "weights",
+    "factors",
+    "reference",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "refit",
+    "vLLM",
+)
 TIME_COLUMNS = (
     ("sampling", ("sampling",)),
     ("passes", ("log-probabilities",)),

@@ -17,6 +17,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -145,6 +146,17 @@ class LowRank:
             for target in self.targets:
                 base = reference[target.name].to(target.weight.device, non_blocking=True).float()
                 target.weight.copy_(torch.addmm(base, target.flat_b, target.a.detach(), alpha=self._scale))
+
+    @contextmanager
+    def holding(self, reference: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """See `trainable.Trainable`. In place, because the policy's weights can be computed again: no second copy of
+        them is on the GPU."""
+        try:
+            for target in self.targets:
+                target.weight.data.copy_(reference[target.name], non_blocking=True)
+            yield
+        finally:
+            self.put(reference)
 
     def restart(self, num_updates: int) -> None:
         """See `trainable.Trainable`. Also clears the moments, which belong to factors that are no more. A is drawn from

@@ -81,16 +81,9 @@ class MegatronPolicy:
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """See `engines.interface.Policy`. The current weights are not moved: the parameters refer to other tensors
-        inside the `with` block, so the switch back is exact."""
-        current = {name: parameter.data for name, parameter in self.model.named_parameters()}
-        try:
-            for name, parameter in self.model.named_parameters():
-                parameter.data = self._reference[name].to(self._device, non_blocking=True)
+        """See `engines.interface.Policy`."""
+        with self.trainable.holding(self._reference):
             yield
-        finally:
-            for name, parameter in self.model.named_parameters():
-                parameter.data = current[name]
 
     # Updates
 

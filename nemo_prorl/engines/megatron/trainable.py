@@ -3,7 +3,8 @@ reference (low_rank.py). A policy chooses one of them when it is built."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -26,6 +27,10 @@ class Trainable(Protocol):
 
     def put(self, reference: Mapping[str, torch.Tensor]) -> None:
         """Writes into the model what an optimizer step has changed. reference: the local weights by parameter name."""
+        ...
+
+    def holding(self, reference: Mapping[str, torch.Tensor]) -> AbstractContextManager[None]:
+        """Gives the model the weights of the reference inside the `with` block, and then its own again, exactly."""
         ...
 
     def restart(self, num_updates: int) -> None:
@@ -57,6 +62,19 @@ class AllWeights:
 
     def put(self, reference: Mapping[str, torch.Tensor]) -> None:
         """Does nothing: the optimizer has updated the weights themselves."""
+
+    @contextmanager
+    def holding(self, reference: Mapping[str, torch.Tensor]) -> Iterator[None]:
+        """See `Trainable`. The model's own weights are not moved: its parameters refer to other tensors."""
+        parameters = dict(self.module.named_parameters())
+        current = {name: parameter.data for name, parameter in parameters.items()}
+        try:
+            for name, parameter in parameters.items():
+                parameter.data = reference[name].to(parameter.device, non_blocking=True)
+            yield
+        finally:
+            for name, parameter in parameters.items():
+                parameter.data = current[name]
 
     def restart(self, num_updates: int) -> None:
         """Does nothing: weights do not depend on the reference."""

@@ -151,6 +151,7 @@ def test_a_reset_merges_without_changing_a_bit(make_policy: MakePolicy) -> None:
         policy.update(batch, loss_function)
     before, logprobs, old = weights(policy), policy.logprobs(batch.tokens), factors(policy)
     assert np.abs(logprobs - reference_logprobs(policy, batch.tokens)).max() > 1e-3
+    assert_equal(weights(policy), before)  # after the reference was in their place
     policy.adopt_as_reference()
     assert_equal(weights(policy), before)
     assert np.array_equal(policy.logprobs(batch.tokens), logprobs)
