@@ -241,7 +241,9 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         bf16=dtype is torch.bfloat16,
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
+        # Fused, a gradient would go past the hooks that low-rank training puts on its weight.
+        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None
+        and not config.lora.rank,
         # SwiGLU as one compiled function, which saves only its input for the backward pass. On CPU, where it is not
         # compiled, it would only be slower.
         bias_activation_fusion=torch.cuda.is_available(),
@@ -277,11 +279,11 @@ def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
 
 
 def build_training(
-    model: HiddenStateModel, config: RunConfig, layout: Layout
+    model: core.MegatronModule, config: RunConfig, layout: Layout
 ) -> tuple[core.DistributedDataParallel, core.MegatronOptimizer]:
-    """Returns the model wrapped with fp32 gradient buffers, and the optimizer. The weights must be loaded before,
-    because the optimizer makes fp32 copies of 16-bit ones."""
-    trainer = config.trainer
+    """Returns the module that is trained (`trainable.Trainable`) wrapped with fp32 gradient buffers, and the optimizer.
+    The weights must be loaded before, because the optimizer makes fp32 copies of 16-bit ones."""
+    trainer, dtype = config.trainer, next(model.parameters()).dtype
     sharded = trainer.distributed_optimizer and layout.data_parallel > 1
     reduction = _build(
         core.DistributedDataParallelConfig,
@@ -303,8 +305,8 @@ def build_training(
         adam_beta2=trainer.adam_beta2,
         adam_eps=trainer.adam_epsilon,
         clip_grad=trainer.clip_grad,
-        bf16=config.model.precision is Precision.bf16,
-        params_dtype=model.config.params_dtype,
+        bf16=dtype is torch.bfloat16,
+        params_dtype=dtype,
         use_distributed_optimizer=sharded,
     )
     return wrapped, core.get_megatron_optimizer(settings, [wrapped], use_gloo_process_groups=False)
