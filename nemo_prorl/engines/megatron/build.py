@@ -181,7 +181,7 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             raise ConfigError(
                 "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
             )
-    if transformer_engine:
+    if transformer_engine and not config.lora.rank:  # whose hooks would not see such gradients
         _accumulate_in_place(model)
     mark_shards(model)
     return model.to(torch.device(torch.cuda.current_device()))
@@ -241,7 +241,6 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         bf16=dtype is torch.bfloat16,
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        # Fused, a gradient would go past the hooks that low-rank training puts on its weight.
         gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None
         and not config.lora.rank,
         # SwiGLU as one compiled function, which saves only its input for the backward pass. On CPU, where it is not

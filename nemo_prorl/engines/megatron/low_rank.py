@@ -92,10 +92,11 @@ class LowRank:
         self._ranks = parallel_state.get_tensor_model_parallel_world_size()
         self._rank = parallel_state.get_tensor_model_parallel_rank()
         self.forward: torch.nn.Module = model
-        self.module = _Factors(model.config)
+        self._factors = _Factors(model.config)
+        self.module: torch.nn.Module = self._factors
         model.requires_grad_(False)
         self.targets = [self._target(*found) for found in _matrices(model, config.lora.targets)]
-        self.wrapped, self.optimizer = build.build_training(self.module, config, layout)
+        self.wrapped, self.optimizer = build.build_training(self._factors, config, layout)
         optimizer_state.allocate(self.optimizer)
         for target in self.targets:
             target.weight.requires_grad_(True)
@@ -109,14 +110,16 @@ class LowRank:
         group, _, rows = _MATRICES[matrix]
         rank, (num_out, num_in) = self._config.lora.rank, weight.shape
         of_b = (2, num_out // 2, rank) if rows is _Rows.gated else (num_out, rank)
-        empty = {"dtype": torch.float32, "device": weight.device}
-        a: Any = torch.nn.Parameter(torch.zeros(rank, num_in, **empty))
-        b: Any = torch.nn.Parameter(torch.zeros(of_b, **empty))
+        a, b = (
+            torch.nn.Parameter(torch.zeros(shape, dtype=torch.float32, device=weight.device))
+            for shape in ((rank, num_in), of_b)
+        )
         # Without these attributes only rank 0's shard would count in the gradient's norm (see `weights.mark_shards`).
+        split: Any
         split, dim = (a, 1) if rows is _Rows.inputs else (b, b.dim() - 2)
         split.tensor_model_parallel, split.partition_dim, split.partition_stride = True, dim, 1
-        self.module.a.append(a)
-        self.module.b.append(b)
+        self._factors.a.append(a)
+        self._factors.b.append(b)
         key = f"lora.decoder.layers.{matrix}"
         return _Target(name=name, weight=weight, group=group, rows=rows, layer=layer, key=key, a=a, b=b)
 

@@ -57,8 +57,8 @@ class MegatronPolicy:
             checkpoint.load_weights(source, self.model)
         else:
             weights.load_hf(self.model, self.architecture, source)
-        make = LowRank if config.lora.rank else AllWeights
-        self.trainable: Trainable = make(self.model, config, ranks.layout)
+        make: Callable[..., Trainable] = LowRank if config.lora.rank else AllWeights
+        self.trainable = make(self.model, config, ranks.layout)
         self.optimizer = self.trainable.optimizer
         self._device = torch.device(torch.cuda.current_device())
         # Transformer Engine has no attention for packed sequences in fp32 (its issue 2285).

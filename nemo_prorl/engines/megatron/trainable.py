@@ -55,9 +55,10 @@ class AllWeights:
     """Every weight of the model."""
 
     def __init__(self, model: build.HiddenStateModel, config: RunConfig, layout: Layout) -> None:
-        self.module: build.HiddenStateModel = model
+        self._model = model
+        self.module: torch.nn.Module = model
         self.wrapped, self.optimizer = build.build_training(model, config, layout)
-        self.forward = self.wrapped
+        self.forward: torch.nn.Module = self.wrapped
         optimizer_state.allocate(self.optimizer)
 
     def put(self, reference: Mapping[str, torch.Tensor]) -> None:
@@ -80,7 +81,7 @@ class AllWeights:
         """Does nothing: weights do not depend on the reference."""
 
     def places(self) -> dict[str, Any]:
-        sharded = self.module.sharded_state_dict()
+        sharded = self._model.sharded_state_dict()
         return {name: sharded[name] for name, _ in self.module.named_parameters()}
 
     def in_use(self) -> str:
