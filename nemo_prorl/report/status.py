@@ -11,6 +11,7 @@ from statistics import fmean
 
 from nemo_prorl.cluster.slurm_queue import Queue
 from nemo_prorl.config import ConfigError
+from nemo_prorl.report.forecast import forecast_sentence, outlook_of
 from nemo_prorl.report.health import bests_of, checks_of, duration, short_duration
 from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_json, read_run
 from nemo_prorl.report.state import Jobs, Signs, describe, jobs_of
@@ -74,6 +75,8 @@ class RunStatus:
     checkpoint_age_s: float | None = None
     engines: Mapping[str, str] = field(default_factory=dict)
     """What its newest process computes with; empty before its engines are ready."""
+    forecast: str = ""
+    """Of the end of the stage; empty if it is over, or if the records do not allow one."""
     alarms: tuple[str, ...] = ()
 
 
@@ -142,6 +145,7 @@ def read_status(folder: Path, queue: Queue | None = None) -> RunStatus:
         checkpoint_step=step_of(checkpoint) if checkpoint else None,
         checkpoint_age_s=max(0.0, time.time() - saved) if saved is not None else None,
         engines=read_json(folder / ENGINES_FILE),
+        forecast=forecast_sentence(outlook_of(run)) if is_under_way else "",
         alarms=tuple(
             f"{check.title}: {check.text}"
             for check in checks_of(run)
@@ -189,6 +193,7 @@ def status_lines(status: RunStatus) -> list[str]:
         best = f"best {status.held_out_best:.3f} at step {status.held_out_best_step}"
         said.append(f"held out {status.held_out:.3f} ({best})")
     lines += [f"  {', '.join(said)}"] if said else []
+    lines += [f"  {status.forecast}"] if status.forecast else []
     if status.stage_hours:
         unit = "GPU h" if status.on_gpus else "CPU rank h"
         hours, total = status.stage_hours.get(status.stage, 0.0), sum(status.stage_hours.values())
