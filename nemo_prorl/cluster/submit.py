@@ -7,6 +7,7 @@ the launcher, account and partition in slurm/site.env.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -188,7 +189,11 @@ def submit(
             )
             if done.returncode:
                 raise ConfigError(f"sbatch refuses {job.launcher}: {' '.join(done.stderr.split())}")
-            job_id = done.stdout.strip().partition(";")[0]
+            if not (given := re.search(r"^(\d+)(;.*)?$", done.stdout, re.MULTILINE)):  # a site may print more
+                raise ConfigError(
+                    f"sbatch gives no number for {job.launcher}: {' '.join(done.stdout.split())}"
+                )
+            job_id = given[1]
             note_submission(
                 run_dir, job.stage, Submission(job=job_id, options=job.options, overrides=job.overrides)
             )

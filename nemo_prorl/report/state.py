@@ -165,10 +165,11 @@ def describe(signs: Signs, jobs: Jobs) -> tuple[str, str]:
         return "paused", f"{signs.pause}; {on}."
     if signs.end:
         return "stopped", f"{signs.pause}."
+    on = "; the same command goes on" + (", unless a job of it is in the queue" if last else "")
     if signs.is_unlocked:
-        return "stopped", f"killed {signs.where}, last sign of life {signs.ago}; the same command goes on."
+        return "stopped", f"killed {signs.where}, last sign of life {signs.ago}{on}."
     state, said = _of_living(signs)
-    return state, f"{said}{GUESS if last else ''}."
+    return state, f"{said}{on if state == 'silent' else ''}{GUESS if last else ''}."
 
 
 def _of_active(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str, str]:
@@ -184,7 +185,7 @@ def _of_active(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str
     if signs.end or (signs.start and signs.start.job != job.job):
         return "starting", f"job {job.job} is on its nodes; {signs.pause}."
     state, said = _of_living(signs)
-    return state, f"{said}."
+    return state, f"{said}; job {job.job} still has its nodes." if state == "silent" else f"{said}."
 
 
 def _is_of_start(signs: Signs, held: FolderJob) -> bool:
@@ -253,10 +254,7 @@ def _of_living(signs: Signs) -> tuple[str, str]:
             return "starting", f"{signs.stage} starts, since {began}"
         return "silent", f"{signs.stage} has not come to its first step, and was last seen {signs.ago}"
     if seen_s > signs.patience_s:
-        return (
-            "silent",
-            f"no sign of life for {duration(seen_s)} {signs.where}: killed, or hanging; the same command goes on",
-        )
+        return "silent", f"no sign of life for {duration(seen_s)} {signs.where}: killed, or hanging"
     if signs.start and not signs.beat:  # none yet: the start removes that of the process before
         return "starting", f"{signs.stage} starts again {signs.where}, last sign of life {signs.ago}"
     doing = f"step {signs.step} of the run"

@@ -25,7 +25,8 @@ printf '%s\\n' "$*" >> {log}
 id=$((100 + $(wc -l < {log})))
 while [ "$1" = "${{1#launchers/}}" ]; do shift; done
 echo "job|$id|PENDING|$(cat {folder}/reason 2>/dev/null || echo Priority)|$PWD|$PWD/$*" >> {folder}/queue
-echo $id
+cat {folder}/banner 2>&-
+[ -e {folder}/silent ] || echo $id
 """
 TOOLS = {
     "sbatch": SBATCH,
@@ -176,6 +177,20 @@ def test_a_refusal_of_slurm_is_one_sentence(
     )
     assert len(slurm.submitted) == 1
     assert not (tmp_path / "run").exists(), "nothing is left of it"
+
+
+def test_the_number_of_a_job_is_found_below_a_banner_and_its_absence_is_said(
+    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (slurm.folder / "banner").write_text("Welcome to eos, user 7\n")
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    assert capsys.readouterr().out.startswith("run1     job 101\n")
+    slurm.end_jobs()
+    (slurm.folder / "silent").touch()
+    assert cli.main(["submit", "stage=run1", *files]) == 2
+    assert (
+        "sbatch gives no number for launchers/run1_8k.sh: Welcome to eos, user 7" in capsys.readouterr().err
+    )
 
 
 def test_the_site_says_which_account_and_which_folder(

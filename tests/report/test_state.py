@@ -72,7 +72,10 @@ GUESS = " (a guess: squeue says nothing of it here)."
         ("training", DOWN, {}, "training", TRAINING + GUESS),
         ("training", None, {}, "training", TRAINING + GUESS),
         ("training", queue(j35="RUNNING"), {"seen_s": 1000.0}, "silent",
-         f"no sign of life for 17 min {WHERE}: killed, or hanging; the same command goes on."),
+         f"no sign of life for 17 min {WHERE}: killed, or hanging; job 35 still has its nodes."),
+        ("training", DOWN, {"seen_s": 1000.0}, "silent",
+         f"no sign of life for 17 min {WHERE}: killed, or hanging; the same command goes on, unless a job of it is in "
+         f"the queue{GUESS}"),
         ("training", queue(j35="RUNNING"), {"began_s": 900}, "starting",
          f"job 35 of run1 has been starting its trainer for 3 min; stopped {AGO}."),
         ("training", queue(j35="SUSPENDED"), {}, "waiting", f"Slurm has suspended job 35 {WHERE}."),

@@ -80,8 +80,8 @@ def test_a_run_that_trains(folder: Path) -> None:
     assert first.startswith(
         f"{folder}: training after step 30 of 40 of run2 (step 60 of the run; old logprobs for 12 s"
     )
-    assert "16.00 GPU h in run2, 40.00 in all, 2 starts; " in others[1]
-    assert others[2].startswith("  checkpoint of step 40, 0 s ago")
+    assert any("16.00 GPU h in run2, 40.00 in all, 2 starts; " in line for line in others)
+    assert any(line.startswith("  checkpoint of step 40, 0 s ago") for line in others)
 
 
 def test_it_says_what_the_run_computes_with(folder: Path) -> None:
