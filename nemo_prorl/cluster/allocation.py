@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from nemo_prorl.config import ConfigError
 
@@ -58,8 +59,7 @@ def read_options(words: Sequence[str]) -> dict[str, str]:
 def allocation(launcher_text: str, environment: Mapping[str, str], words: Sequence[str]) -> Allocation:
     """Returns what a launcher asks for, if it is submitted with this environment and these further options of sbatch.
     Raises ConfigError unless nodes and GPUs of each are certain."""
-    headers = re.findall(r"^#SBATCH\s+(.*)", launcher_text, re.MULTILINE)
-    asked = read_options([word for line in headers for word in shlex.split(line, comments=True)])
+    asked = read_options(_header(launcher_text))
     asked |= {name: environment[variable] for variable, name in VARIABLES.items() if variable in environment}
     asked |= (given := read_options(words))
     for name in OWN:
@@ -107,6 +107,16 @@ def allocation(launcher_text: str, environment: Mapping[str, str], words: Sequen
             f"--gpus-per-node={num_gpus}, by which a launcher counts its ranks."
         )
     return Allocation(num_nodes=num_nodes, gpus_per_node=num_gpus)
+
+
+def _header(launcher_text: str) -> list[str]:
+    """Returns the options of the #SBATCH lines, which end at the first line that is no comment."""
+    comments = takewhile(lambda line: not line.strip() or line.startswith("#"), launcher_text.splitlines())
+    lines = [line.removeprefix("#SBATCH") for line in comments if line.startswith("#SBATCH ")]
+    try:
+        return [word for line in lines for word in shlex.split(line, comments=True)]
+    except ValueError as error:
+        raise ConfigError(f"an #SBATCH line of the launcher cannot be read ({error}).") from None
 
 
 def _count(parts: Iterable[str]) -> int:

@@ -79,12 +79,11 @@ def find_jobs(
             FolderJob(job=queued.job, stage=stage, name=name, state=queued.state, arguments=arguments)
         )
     process = lock_holder(run_dir) if is_held(run_dir) else None
-    is_dead = (
-        process and process.job and queue.state(process.job) in ENDED
-    )  # a dead node keeps its lock on NFS
-    if process and not is_dead and process.job not in {one.job for one in found}:
-        found.append(FolderJob(job=process.job, stage="", name=str(process), state="RUNNING"))
-    return found
+    if process is None or process.job in [one.job for one in found]:
+        return found
+    if process.job and queue.state(process.job) in ENDED:
+        return found  # its node is dead, and keeps its lock on NFS until it is up again
+    return [*found, FolderJob(job=process.job, stage="", name=str(process), state="RUNNING")]
 
 
 def match_jobs(found: Sequence[FolderJob], new: Mapping[str, Sequence[str]], run_dir: Path) -> dict[str, str]:

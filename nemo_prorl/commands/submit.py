@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nemo_prorl.cluster.folder_jobs import RUN_DIR_KEY, NotNow
 from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError
@@ -19,8 +20,6 @@ from nemo_prorl.run_folder.storage import check_writable
 if TYPE_CHECKING:
     from nemo_prorl.cluster.plan.chain import Chain
     from nemo_prorl.cluster.submit import Job
-
-RUN_DIR_KEY = "exp_manager.explicit_log_dir"
 
 DESCRIPTION = """\
 stage=NAME  submits the chain up to this stage (default: the papers' eight runs)
@@ -53,7 +52,6 @@ def main(arguments: Sequence[str]) -> int:
             f"the launchers use paths relative to the root of the repository: cd {root}, and submit from there."
         )
     from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.folder_jobs import NotNow
     from nemo_prorl.cluster.plan.chain import missing_files
 
     try:
@@ -95,7 +93,6 @@ def main(arguments: Sequence[str]) -> int:
 def _dry_run(jobs: Sequence[Job], run_dir: Path, default_dir: str, missing: Mapping[str, str]) -> str:
     """Returns a script that submits what the command would submit."""
     from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.folder_jobs import NotNow
     from nemo_prorl.cluster.slurm_queue import ask_queue
 
     doubt, in_queue = "", dict[str, str]()
@@ -141,10 +138,11 @@ def _checked_chain(
     from nemo_prorl.cluster.allocation import allocation
     from nemo_prorl.cluster.plan.chain import asked_chain
     from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
+    from nemo_prorl.config.compose import quoted
 
     root = CONF_DIR.parent
     if site_dir and not any(map(_is_run_dir, overrides)):
-        overrides = [*overrides, f"{RUN_DIR_KEY}={site_dir}"]
+        overrides = [*overrides, f"{RUN_DIR_KEY}={quoted(site_dir)}"]
     chain, _ = asked_chain(config_name, overrides, CONF_DIR)
     _check_folder(chain[0].exp_manager.explicit_log_dir)
     model = model_of(chain[0])

@@ -15,6 +15,7 @@ LAUNCHER = """#!/usr/bin/env bash
 #SBATCH --exclusive
 ##SBATCH --nodes=9
 echo --nodes=7
+#SBATCH --nodes=6
 """
 
 
@@ -101,6 +102,11 @@ def test_whole_nodes_are_asked_for_by_their_gpus(
     else:
         with pytest.raises(ConfigError, match="write --gpus-per-node=4, by which a launcher counts"):
             allocation(launcher, variables, shlex.split(options))
+
+
+def test_a_header_that_cannot_be_read_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match="an #SBATCH line of the launcher cannot be read"):
+        allocation("#!/bin/sh\n\n#SBATCH --comment='it\n", {}, [])
 
 
 def test_flags_take_no_value() -> None:

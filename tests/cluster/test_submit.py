@@ -197,13 +197,13 @@ def test_the_site_says_which_account_and_which_folder(
     slurm: Slurm, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = tmp_path / "site.env"
-    site.write_text(f"echo welcome\nBASE={tmp_path}\nRUN_DIR=$BASE/elsewhere\nSBATCH_ACCOUNT='my project'\n")
+    site.write_text(f"echo welcome\nBASE={tmp_path}\nRUN_DIR=$BASE/else=where\nSBATCH_ACCOUNT='my project'\n")
     monkeypatch.setenv("SITE_ENV", str(site))
     seen = submit.site_environment(ROOT)
     assert seen["SBATCH_ACCOUNT"] == "my project"
     assert not any("welcome" in name for name in seen), "what the file prints is no variable"
     assert cli.main(["submit", "stage=run1", *files[:-1]]) == 0
-    assert slurm.submitted[0].endswith(f"exp_manager.explicit_log_dir={tmp_path}/elsewhere")
+    assert slurm.submitted[0].endswith(f"exp_manager.explicit_log_dir={tmp_path}/else=where")
 
 
 def test_a_site_that_is_not_there_is_not_passed_over(
