@@ -303,6 +303,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_queue, "PAUSE_S", 0.01)
 
 
+@pytest.mark.medium
 def test_a_squeue_that_fails_is_asked_again_and_is_no_answer(
     slurm: Slurm, files: list[str], no_pause: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -482,6 +483,7 @@ def test_a_dry_run_says_what_is_in_the_queue(
     )
 
 
+@pytest.mark.medium
 def test_two_submissions_at_the_same_moment_are_one(slurm: Slurm, files: list[str], tmp_path: Path) -> None:
     slurm.squeue_runs_first("sleep 0.3")  # long enough for both to ask before either submits
     command = [sys.executable, "-m", "nemo_prorl", "submit", "stage=run1", *files]
