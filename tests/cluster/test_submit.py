@@ -332,15 +332,13 @@ def test_a_squeue_that_fails_is_asked_again_and_is_no_answer(
     assert json.loads((tmp_path / "run" / "slurm" / "jobs.json").read_text())["run1"]["job"] == "101"
 
 
-@pytest.mark.parametrize("spelling", ["{0}", "'{0}'", "./run", "{0}/../run/"])
 def test_a_job_that_was_submitted_by_hand_is_that_of_its_stage(
-    slurm: Slurm, files: list[str], spelling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launcher = f"{ROOT}/launchers/run1_8k.sh"
     overrides = " ".join(files[:-1])
-    folder = spelling.format(tmp_path / "run")
-    slurm.add("68", f"{launcher} exp_manager.explicit_log_dir={folder} {overrides}", cwd=tmp_path)
-    slurm.add("69", f"{launcher} exp_manager.explicit_log_dir={folder}2 {overrides}", cwd=tmp_path)
+    slurm.add("68", f"{launcher} exp_manager.explicit_log_dir=./run {overrides}", cwd=tmp_path)
+    slurm.add("69", f"{launcher} exp_manager.explicit_log_dir=./run2 {overrides}", cwd=tmp_path)
     slurm.add("70", f"{launcher} {overrides}")
     assert cli.main(["submit", "stage=run2", *files]) == 0
     out = capsys.readouterr().out
