@@ -193,7 +193,9 @@ def _check_attention(backend: str, precision: Precision) -> None:
     is loaded."""
     key = f"model.megatron.attention_backend={backend}"
     if backend == "local":
-        raise ConfigError(f"{key} leaves Transformer Engine without an attention: write auto, fused or unfused.")
+        raise ConfigError(
+            f"{key} leaves Transformer Engine without an attention: write auto, fused or unfused."
+        )
     if backend == "flash" and not any(map(_is_installed, FLASH_ATTENTION)):
         raise ConfigError(
             f"{key} needs the package {FLASH_ATTENTION[0]}, which is not installed here: write auto, fused (cuDNN's) "
