@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import os
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
