@@ -1,8 +1,8 @@
 # `make help` lists the targets. `make setup` makes the two environments that nearly all of them run in.
 # ARGS="..." goes to the command: make demo ARGS="--seed 2", make test ARGS=tests/data, make bench ARGS="--quick".
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-cuda images demo test test-slow test-fast test-nemo test-clients test-kernels check format reference docs \
-	gpu-check profile bench bench-reward experiment
+.PHONY: help setup setup-cuda images demo test test-slow test-fast test-nemo test-clients test-kernels test-te check format \
+	reference docs gpu-check profile bench bench-reward experiment
 
 help:  ## list the targets; ARGS="..." passes options to any of them
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,13 +37,14 @@ test-clients: setup  ## test other trainers' own clients, in .venv-clients
 	@.venv-clients/bin/python -m pytest tests/clients $(ARGS)
 
 test-kernels: setup  ## run the tests that need Triton, in .venv-triton
-	@test -d .venv-triton/triton-$(TRITON).dist-info || .venv/bin/python -m pip install -qq --disable-pip-version-check \
-		--no-deps --upgrade --target .venv-triton -r requirements/triton.txt
+	@scripts/beside.sh triton
 	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py $(ARGS)
 	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest -p tests.gpu.runner_v2 tests/engines/vllm/test_sampling.py \
 		-k "of_transformers and not 0.6"
 
-TRITON = $(shell sed -n 's/^triton==//p' requirements/triton.txt)
+test-te: setup  ## test Transformer Engine's layers with emulated kernels
+	@scripts/beside.sh triton te
+	@scripts/test_te.sh $(ARGS)
 
 check: setup  ## check lint, format, docstrings, types, imports and scripts
 	.venv/bin/ruff check .

@@ -42,8 +42,8 @@ FP32 = (2e-5, 1e-4)
 BF16 = (0.05, 0.1)
 # Transformer Engine multiplies fp32 matrices as TF32, with 10 bits of mantissa instead of bf16's 7.
 TF32 = (BF16[0] / 8, BF16[1] / 8)
-# e4m3 has 3 bits of mantissa and bf16 has 7. With emulated kernels (tests/gpu/emulated) the errors of the three recipes are
-# 0.15 to 0.18 nats, and 0.16 to 0.18 in the gradients, with and without recomputation.
+# e4m3 has 3 bits of mantissa and bf16 has 7. With emulated kernels (tests/gpu/emulated) the errors of the three recipes
+# are 0.15 to 0.18 nats, and 0.16 to 0.18 in the gradients, with and without recomputation.
 FP8 = dict.fromkeys((Fp8Recipe.delayed, Fp8Recipe.tensorwise, Fp8Recipe.blockwise), (0.25, 0.3))
 
 VARIANTS = (

@@ -26,7 +26,7 @@ B_RANGE, S_RANGE = (0.3, 4.0), (0.01, 0.2)
 M_FACTOR = 12.0
 """M is between 1 and this many times the newest step, evenly in its logarithm."""
 PRIOR_MEAN, PRIOR_DEVIATION = 0.5, 0.29
-"""Of R0 and A: mean and deviation of the uniform distribution over [0, 1]."""
+"""Mean and deviation of R0 and A: those of the uniform distribution over [0, 1]."""
 NUM_DRAWS = 10_000
 
 _Floats = NDArray[np.float64]
@@ -83,7 +83,7 @@ def forecast(values: Sequence[tuple[int, float]], at: Sequence[int], *, level: f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Posterior:
-    """Of the curve: a mixture of N normal distributions of (R0, A), one per node of the grid."""
+    """The posterior of the curve: a mixture of N normal distributions of (R0, A), one per node of the grid."""
 
     m_N: _Floats
     b_N: _Floats

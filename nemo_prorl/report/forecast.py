@@ -44,7 +44,7 @@ class Outlook:
     """Wall time times ranks of a step, with its share of validations and saves; 0 if it is not recorded."""
     on_gpus: bool
     values: Sequence[tuple[int, float]]
-    """(steps since `since`, pass rate)."""
+    """Pairs (steps since `since`, pass rate)."""
 
     def at(self, steps: Sequence[int]) -> list[Forecast]:
         """Returns the forecasts at these steps of the run."""

@@ -76,7 +76,7 @@ class RunStatus:
     engines: Mapping[str, str] = field(default_factory=dict)
     """What its newest process computes with; empty before its engines are ready."""
     forecast: str = ""
-    """Of the end of the stage; empty if it is over, or if the records do not allow one."""
+    """A sentence on the end of the stage; empty if it is over, or if the records do not allow one."""
     alarms: tuple[str, ...] = ()
 
 
@@ -193,7 +193,6 @@ def status_lines(status: RunStatus) -> list[str]:
         best = f"best {status.held_out_best:.3f} at step {status.held_out_best_step}"
         said.append(f"held out {status.held_out:.3f} ({best})")
     lines += [f"  {', '.join(said)}"] if said else []
-    lines += [f"  {status.forecast}"] if status.forecast else []
     if status.stage_hours:
         unit = "GPU h" if status.on_gpus else "CPU rank h"
         hours, total = status.stage_hours.get(status.stage, 0.0), sum(status.stage_hours.values())
@@ -209,6 +208,7 @@ def status_lines(status: RunStatus) -> list[str]:
         lines.append("  no checkpoint yet")
     if status.engines:
         lines.append("  in use: " + "; ".join(f"{name}: {value}" for name, value in status.engines.items()))
+    lines += [f"  {status.forecast}"] if status.forecast else []
     return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
 
 

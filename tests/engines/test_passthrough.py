@@ -92,7 +92,10 @@ WITHOUT_EFFECT = {
         {"fp8": Fp8Recipe.tensorwise},
         "max",
     ),
-    "first_last_layers_bf16 has no effect with model.fp8=delayed: .*=tensorwise or blockwise": (DELAYED, True),
+    "first_last_layers_bf16 has no effect with model.fp8=delayed: .*=tensorwise or blockwise": (
+        DELAYED,
+        True,
+    ),
     "num_layers_at_end_in_bf16 has no effect with model.fp8=off: .*=tensorwise or blockwise": ({}, 1),
     "recompute_modules has no effect with model.recompute=full: .*=selective": (
         {"recompute": Recompute.full},
@@ -112,8 +115,16 @@ def test_settings_that_megatron_would_ignore_are_refused(message: str) -> None:
 @pytest.mark.parametrize(
     ("backend", "precision", "message"),
     [
-        ("local", Precision.bf16, "leaves Transformer Engine without an attention: write auto, fused or unfused"),
-        ("flash", Precision.bf16, r"needs the package flash-attn, which is not installed here: write auto, fused"),
+        (
+            "local",
+            Precision.bf16,
+            "leaves Transformer Engine without an attention: write auto, fused or unfused",
+        ),
+        (
+            "flash",
+            Precision.bf16,
+            r"needs the package flash-attn, which is not installed here: write auto, fused",
+        ),
         ("fused", Precision.fp32, "computes in 16 bits: write model.precision=bf16, or auto or unfused"),
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import sys
 from enum import Enum
 from typing import Any
 
@@ -120,6 +121,7 @@ def initialise_groups(layout: Layout, seed: int) -> None:
         return
     if parallel_state.model_parallel_is_initialized():
         parallel_state.destroy_model_parallel()
+        _forget_fp8_groups()
     _groups_of = wanted
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor_parallel,
@@ -129,6 +131,15 @@ def initialise_groups(layout: Layout, seed: int) -> None:
     )
     # Training uses no random numbers (no dropout), but Megatron's layers require their generators to exist.
     core.model_parallel_cuda_manual_seed(seed)
+
+
+def _forget_fp8_groups() -> None:
+    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over the
+    groups that they had, and some ranks would wait for others that do not."""
+    if "transformer_engine.pytorch" in sys.modules:
+        from transformer_engine.pytorch.fp8 import FP8GlobalStateManager
+
+        FP8GlobalStateManager.reset()
 
 
 def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateModel:

@@ -23,8 +23,10 @@ CASES = {
 }
 
 
-def held_and_estimated(path: Path, trainer: dict[str, Any], precision: str) -> dict[str, tuple[float, float]]:
-    """Returns part -> (bytes that this rank holds, estimated bytes)."""
+def held_and_estimated(
+    path: Path, trainer: dict[str, Any], precision: str, spec: str = "local"
+) -> dict[str, tuple[float, float]]:
+    """Returns part -> (bytes that this rank holds, estimated bytes). tests/gpu/emulated has other layers (`spec`)."""
     from dataclasses import replace
 
     from nemo_prorl import distributed
@@ -39,7 +41,7 @@ def held_and_estimated(path: Path, trainer: dict[str, Any], precision: str) -> d
 
     config = run_config(path, **trainer)
     config = replace(
-        config, model=replace(config.model, precision=Precision(precision), layer_spec=LayerSpec.local)
+        config, model=replace(config.model, precision=Precision(precision), layer_spec=LayerSpec(spec))
     )
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     policy, model = MegatronPolicy(config, ranks), read_architecture(path)
@@ -142,9 +144,10 @@ def check(parts: dict[str, tuple[float, float]], name: str) -> None:
             assert held == estimated, f"{name}: {part}"
 
 
-def measure_all(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
+def measure_all(path: Path, spec: str = "local") -> dict[str, dict[str, tuple[float, float]]]:
     return {
-        name: held_and_estimated(path, trainer, precision) for name, (trainer, precision) in CASES.items()
+        name: held_and_estimated(path, trainer, precision, spec)
+        for name, (trainer, precision) in CASES.items()
     }
 
 

@@ -23,7 +23,9 @@ def attend(
         batch = query.shape[1]
         query, key, value = (x.transpose(0, 1).flatten(0, 1) for x in (query, key, value))
         return _rows(query, key, value, **options).unflatten(0, (batch, -1)).transpose(0, 1)
-    assert "PADDING" in options["mask"], f"cuDNN takes packed sequences only with a padding mask: {options['mask']}"
+    assert "PADDING" in options["mask"], (
+        f"cuDNN takes packed sequences only with a padding mask: {options['mask']}"
+    )
     return _rows(query, key, value, **options)
 
 

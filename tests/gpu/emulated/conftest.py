@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,12 @@ def ranks() -> distributed.Ranks:
 
 
 @pytest.fixture
-def used() -> Iterator[Counter[str]]:
+def used() -> Counter[str]:
     """How often each kernel was used since the test began."""
     from tests.gpu.emulated import extension
 
     extension.used.clear()
-    yield extension.used
+    return extension.used
 
 
 @pytest.fixture(scope="session")

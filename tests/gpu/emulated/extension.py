@@ -5,7 +5,7 @@ For tests only. It checks arguments as strictly as the kernels do, and rounds wh
 FP8 operands to real FP8 numbers. It has no kernel's order of summation, no speed, no streams and no memory of a GPU. A
 function that no test of ours reaches has no stand-in and raises an error when it is called.
 
-Names, numbers and parameters are the extension's; tests/gpu/emulated/test_extension.py compares them with a compiled one.
+Names, numbers and parameters are the extension's: test_extension.py beside this file compares them with a compiled one.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def generic_gemm(
         sizes = {"inner": (a if transA else a.t()).shape[1], "rows of A": (a if transA else a.t()).shape[0]}
         for what, size in sizes.items():
             assert size % 16 == 0, f"cuBLAS takes FP8 matrices whose {what} are a multiple of 16, not {size}"
-        assert multiple == 16 or sizes["inner"] % multiple == 0, f"blocks of 128 and {sizes['inner']} summands"
+        assert multiple == 16 or sizes["inner"] % multiple == 0, (
+            f"blocks of 128 and {sizes['inner']} summands"
+        )
     product = (b.t() if transB else b).float() @ (a.t() if transA else a).float()
     grad_bias = None
     if bias is not None and grad:
@@ -117,7 +119,9 @@ def generic_gemm(
         dtype = _TORCH[output_dtype] if output_dtype is not None else A.dtype
         used["gemm"] += 1
         return [product.to(dtype), grad_bias, None, None]
-    assert D.shape == product.shape, f"the output has shape {tuple(D.shape)}, the product {tuple(product.shape)}"
+    assert D.shape == product.shape, (
+        f"the output has shape {tuple(D.shape)}, the product {tuple(product.shape)}"
+    )
     used["gemm into main_grad" if grad and transB else "gemm into a tensor"] += 1
     D.add_(product.to(D.dtype)) if accumulate else D.copy_(product)
     return [D, grad_bias, None, None]
@@ -148,7 +152,12 @@ def rmsnorm_fwd(
 
 
 def rmsnorm_bwd(
-    grad: torch.Tensor, x: torch.Tensor, scale: torch.Tensor, weight: torch.Tensor, _margin: int, centered: bool
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    scale: torch.Tensor,
+    weight: torch.Tensor,
+    _margin: int,
+    centered: bool,
 ) -> list[torch.Tensor]:
     """Returns [gradient of x, gradient of the weight]."""
     assert not centered and grad.shape == x.shape
@@ -253,6 +262,12 @@ def fp8_transpose(input: torch.Tensor, dtype: Any, *, out: torch.Tensor | None) 
     """Returns the transpose of FP8 bytes."""
     transposed = fp8.transposed(input)
     return transposed if out is None else out.copy_(transposed.view(out.shape))
+
+
+def swap_first_dims(tensor: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Returns the tensor with its first two dimensions swapped."""
+    swapped = tensor.transpose(0, 1).contiguous()
+    return swapped if out is None else out.copy_(swapped)
 
 
 def fused_amax_and_scale_update_after_reduction(

@@ -1,5 +1,5 @@
-"""FP8 tensors as Transformer Engine's kernels make and read them, in plain PyTorch: real FP8 bytes and real scales in the
-buffers of TE's own tensor classes, for the recipes `delayed`, `tensorwise` and `blockwise` on a Hopper GPU.
+"""FP8 tensors as Transformer Engine's kernels make and read them, in plain PyTorch: real FP8 bytes and real scales in
+the buffers of its own tensor classes, for the recipes `delayed`, `tensorwise` and `blockwise` on a Hopper GPU.
 
 A kernel reads the buffer whose last dimension it sums over: `rowwise` for the tensor as it is, `columnwise` for its
 transpose. With blocks of 1 x 128 the two are rounded with different scales.
@@ -137,7 +137,9 @@ def _fill_blocks(output: Any, values: torch.Tensor, quantizer: Any) -> None:
         height = BLOCK if quantizer.block_scaling_dim == 2 else 1
         num_rows, num_columns = matrix.shape
         padded = F.pad(matrix, (0, -num_columns % BLOCK, 0, -num_rows % height))
-        blocks = padded.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, height))  # [M / height, height, K / 128, 128]
+        blocks = padded.unflatten(1, (-1, BLOCK)).unflatten(
+            0, (-1, height)
+        )  # [M / height, height, K / 128, 128]
         scale = _scale_of(blocks.abs().amax((1, 3)), quantizer)
         rounded = _bytes(blocks * scale[:, None, :, None], quantizer.dtype).flatten(2, 3).flatten(0, 1)
         data.copy_(rounded[:num_rows, :num_columns].reshape(data.shape))

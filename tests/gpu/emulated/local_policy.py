@@ -1,4 +1,4 @@
-"""The other side of tests/gpu/emulated/test_checkpoints.py: a policy in the environment of a laptop, without Transformer
+"""The other side of test_checkpoints.py: a policy in the environment of a laptop, without Transformer
 Engine, with Megatron's own layers and torch's AdamW.
 
     python -m tests.gpu.emulated.local_policy TINY PRECISION LOAD SAVE OUT

@@ -1,7 +1,7 @@
-"""Makes this process believe that its CPU is an H100 with Transformer Engine, whose kernels are emulated (extension.py).
+"""Makes this process believe that its CPU is an H100. Transformer Engine's kernels are emulated (extension.py).
 
-`install` replaces names in this process and writes nothing. What torch says of a GPU it says only to Transformer Engine,
-Megatron-Core and the policy: the sampler, torch.distributed and torch itself go on using the CPU.
+`install` replaces names in this process and writes nothing. What torch says of a GPU it says only to Transformer
+Engine, Megatron-Core and the policy: the sampler, torch.distributed and torch itself go on using the CPU.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import importlib
 import importlib.util
 import os
 import sys
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 BELIEVERS = ("/transformer_engine/", "/megatron/core/", "/nemo_prorl/engines/megatron/")
@@ -37,7 +38,9 @@ def install() -> None:
     if "transformer_engine_torch" in sys.modules:
         return
     if not is_installable():
-        raise ModuleNotFoundError("the Python of Transformer Engine, or Triton, is not here: run `make test-te`")
+        raise ModuleNotFoundError(
+            "the Python of Transformer Engine, or Triton, is not here: run `make test-te`"
+        )
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     _import_transformer_engine()
     import nemo_prorl.engines.megatron.core  # noqa: F401  makes the name "cuda" mean the CPU
@@ -90,9 +93,22 @@ def _answer_as_h100() -> None:
 
 
 def _set_what_needs_a_driver() -> None:
-    """Replaces the few calls of Transformer Engine that would start CUDA."""
+    """Replaces the few calls of Transformer Engine that would start CUDA or NCCL."""
     import torch
     import transformer_engine.pytorch.distributed as distributed
 
+    @contextmanager
+    def one_by_one(*_args: Any, **_kwargs: Any) -> Iterator[Any]:
+        """In the place of NCCL's grouping of collectives, which gloo lacks: each is complete when it returns."""
+        yield SimpleNamespace(wait=lambda: None)
+
+    distributed.torch = _with(torch, distributed=_with(torch.distributed, _coalescing_manager=one_by_one))
     distributed._get_cuda_rng_state = lambda *_args, **_kwargs: torch.get_rng_state()
     distributed._set_cuda_rng_state = lambda state, *_args, **_kwargs: torch.set_rng_state(state)
+
+
+def _with(module: Any, **changes: Any) -> Any:
+    """Returns a module that has some other names than `module`, and all others from it."""
+    changed = ModuleType(module.__name__)
+    changed.__dict__.update(changes, __getattr__=lambda name: getattr(module, name))
+    return changed

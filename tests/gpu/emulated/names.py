@@ -27,9 +27,7 @@ FP8FwdTensors = _numbered(
     "GEMM1_INPUT GEMM1_WEIGHT GEMM1_OUTPUT GEMM2_INPUT GEMM2_WEIGHT GEMM2_OUTPUT "
     "GEMM3_INPUT GEMM3_WEIGHT GEMM3_OUTPUT",
 )
-FP8BwdTensors = _numbered(
-    "FP8BwdTensors", "OUTPUT1 INPUT1 OUTPUT2 INPUT2 OUTPUT3 INPUT3", prefix="GRAD_"
-)
+FP8BwdTensors = _numbered("FP8BwdTensors", "OUTPUT1 INPUT1 OUTPUT2 INPUT2 OUTPUT3 INPUT3", prefix="GRAD_")
 Float8BlockScaleTensorFormat = _numbered("Float8BlockScaleTensorFormat", "GEMM_READY COMPACT INVALID")
 CommOverlapType = _numbered("CommOverlapType", "RS AG")
 CommOverlapAlgo = _numbered(

@@ -1,5 +1,5 @@
-"""A pytest plugin (`python -m pytest -p tests.gpu.emulated.plugin`) with which Transformer Engine's layers run on the CPU,
-in this process and in those that tests start (machine.py). `make test-te` uses it."""
+"""A pytest plugin (`-p tests.gpu.emulated.plugin`, as in scripts/test_te.sh) with which Transformer Engine's layers run
+on the CPU, in this process and in those that tests start (machine.py)."""
 
 from __future__ import annotations
 

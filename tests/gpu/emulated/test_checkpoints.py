@@ -32,17 +32,26 @@ def of_te(
     tiny: Path, ranks: Ranks, precision: Precision = Precision.bf16, fp8: Fp8Recipe = Fp8Recipe.off
 ) -> MegatronPolicy:
     packed = precision is Precision.bf16
-    variant = Variant(
-        name="", spec=LayerSpec.transformer_engine, precision=precision, packed=packed, fp8=fp8
-    )
+    variant = Variant(name="", spec=LayerSpec.transformer_engine, precision=precision, packed=packed, fp8=fp8)
     return build(configured(tiny, variant), ranks)
 
 
 def on_a_laptop(tiny: Path, precision: Precision, load: Path | str, saved: Path) -> Any:
     """Returns what `local_policy` finds before and after an update."""
     out = saved.with_suffix(".json")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("NVTE", "PYTHONPATH"))}
-    command = [sys.executable, "-m", "tests.gpu.emulated.local_policy", tiny, precision.name, load, saved, out]
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("NVTE", "PYTHONPATH"))
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "tests.gpu.emulated.local_policy",
+        tiny,
+        precision.name,
+        load,
+        saved,
+        out,
+    ]
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(out.read_text())
@@ -119,7 +128,9 @@ def test_the_scales_of_delayed_scaling_are_what_makes_the_difference(
     assert len(scales) == 8  # of two layers with four products each
     assert all((scale != 1).any() for scale in scales)
     mark = tmp_path / "saved" / "policy.json"
-    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"fp8": "tensorwise"}))  # whose state is not taken
+    mark.write_text(
+        json.dumps(json.loads(mark.read_text()) | {"fp8": "tensorwise"})
+    )  # whose state is not taken
     again = of_te(tiny, ranks, fp8=Fp8Recipe.delayed)
     again.load(tmp_path / "saved")
     assert all((scale == 1).all() for scale in scales_of(again))

@@ -60,8 +60,11 @@ def test_a_variant_is_within_the_limits_of_gpu_check(
     print(f"{variant.name} {recompute.name}: {logprob:.3g} {entropy:.3g} {gradient:.3g}")
     assert max(logprob, entropy) < limits[0]
     assert gradient < limits[1]
-    assert [name.partition(" ")[2] for name in used if name.startswith("attention")] == [attention] * bool(attention)
-    assert used["gemm into main_grad"] and used["adam"]
+    assert [name.partition(" ")[2] for name in used if name.startswith("attention")] == [attention] * bool(
+        attention
+    )
+    assert used["gemm into main_grad"]
+    assert used["adam"]
     num_fp8 = sum(count for name, count in used.items() if name.endswith("Quantizer"))
     assert bool(num_fp8) is (variant.fp8 is not Fp8Recipe.off)
     if variant.fp8 is not Fp8Recipe.off:
@@ -119,7 +122,9 @@ def test_gradients_do_not_depend_on_where_they_are_added(
     assert [policy.in_use()["gradient accumulation"] for policy in (fused, plain)] == ["fused", "plain"]
 
 
-def test_rows_of_a_pass_in_fp8_are_counted_without_padding(tiny: Path, ranks: Ranks, batch: TrainBatch) -> None:
+def test_rows_of_a_pass_in_fp8_are_counted_without_padding(
+    tiny: Path, ranks: Ranks, batch: TrainBatch
+) -> None:
     """Only the sum of packed rows is rounded up to 128; each row would be 96 tokens, counted as 128."""
     config = configured(tiny, Variant(name="", spec=TE, packed=True, fp8=Fp8Recipe.blockwise))
     config.trainer.micro_batch_tokens = 256

@@ -20,7 +20,9 @@ from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
 
 
-def update(folder: Path, megatron: dict[str, Any], model: dict[str, Any]) -> tuple[float, dict[str, int], str]:
+def update(
+    folder: Path, megatron: dict[str, Any], model: dict[str, Any]
+) -> tuple[float, dict[str, int], str]:
     """Returns the gradient's norm, the kernels that ran, and the setting of Transformer Engine for exact repetition."""
     from tests.gpu.emulated import extension
 
@@ -83,7 +85,7 @@ def plain(tiny: Path) -> float:
 def test_a_setting_of_speed_leaves_the_gradient_as_it_is(
     megatron: dict[str, Any], model: dict[str, Any], tiny: Path, plain: float
 ) -> None:
-    (norm, used, nondeterministic), = run_ranks(update, 1, folder=tiny, megatron=megatron, model=model)
+    ((norm, used, nondeterministic),) = run_ranks(update, 1, folder=tiny, megatron=megatron, model=model)
     assert norm == plain
     assert used["attention NVTE_THD NVTE_PADDING_CAUSAL_MASK"] >= 2
     assert nondeterministic == ("0" if "deterministic_mode" in megatron else "")
@@ -93,7 +95,7 @@ def test_a_setting_of_speed_leaves_the_gradient_as_it_is(
 def test_a_setting_of_rounding_changes_the_gradient_a_little(
     megatron: dict[str, Any], model: dict[str, Any], tiny: Path, plain: float
 ) -> None:
-    (norm, used, _), = run_ranks(update, 1, folder=tiny, megatron=megatron, model=model)
+    ((norm, used, _),) = run_ranks(update, 1, folder=tiny, megatron=megatron, model=model)
     assert norm == pytest.approx(plain, rel=0.05)
     num_layers_in_bf16 = 2 if "first_last_layers_bf16" in megatron else 0
     # Each of the two layers has four linear parts.
@@ -107,9 +109,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_an_engine_refuses_is_an_error_of_the_configuration(
-    message: str, tiny: Path
-) -> None:
+def test_what_an_engine_refuses_is_an_error_of_the_configuration(message: str, tiny: Path) -> None:
     megatron, model = REFUSED[message]
     with pytest.raises(AssertionError, match=rf"ConfigError: .*model\.megatron=.*{message}"):
         run_ranks(update, 1, folder=tiny, megatron=megatron, model=model)
