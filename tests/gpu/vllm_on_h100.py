@@ -1,5 +1,5 @@
-"""Prints what vLLM's wheel for CUDA decides on eight H100s, on a machine without any: NVML and torch.cuda answer as they
-would there, and vLLM builds its configuration from the sampler's own arguments, but no engine.
+"""Prints what vLLM's wheel for CUDA decides on eight H100s, on a machine without any. NVML and torch.cuda answer as
+they would there, and vLLM builds its configuration from the sampler's own arguments, but no engine.
 
     python -m tests.gpu.vllm_on_h100 FOLDER
 
@@ -69,7 +69,14 @@ def facts(folder: Path, variant: dict[str, Any]) -> dict[str, Any]:
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.executor import Executor
 
-    from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, ModelConfig, Precision, RunConfig, SamplerConfig
+    from nemo_prorl.config import (
+        AlgorithmConfig,
+        CorrectionLevel,
+        ModelConfig,
+        Precision,
+        RunConfig,
+        SamplerConfig,
+    )
     from nemo_prorl.engines.vllm import sampler
 
     options = {"max_prompt_tokens": 1024, "max_response_tokens": 8192} | variant

@@ -134,8 +134,8 @@ def initialise_groups(layout: Layout, seed: int) -> None:
 
 
 def _forget_fp8_groups() -> None:
-    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over the groups
-    that they had, and some ranks would wait for others that do not."""
+    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over their
+    groups, and some ranks would wait for others that do not."""
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.fp8 import FP8GlobalStateManager
 
