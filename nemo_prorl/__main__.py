@@ -26,6 +26,7 @@ COMMANDS = {
     "request-reset": "request_reset",
     "rewind": "rewind",
     "replay": "replay",
+    "verify": "verify",
     "demo": "demo",
     "to-megatron": "to_megatron",
     "export": "export",
