@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -26,6 +27,7 @@ from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.engines.limits import with_begun_limits, with_limits
+from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.reward_sources.functions.check import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
@@ -148,6 +150,7 @@ def starting_point(config: RunConfig) -> stages.StartingPoint:
     if start.is_resume:
         check_same_run(config, run_dir)
         check_not_beyond(config, start)
+    check_same_factors(config, start)
     return start
 
 
@@ -368,6 +371,30 @@ def check_not_beyond(config: RunConfig, start: stages.StartingPoint) -> None:
             f"stage {config.stage.name} has taken {taken} steps already, and trainer.num_steps={wanted}: write "
             f"trainer.num_steps={taken} to end it now, or a larger number to train it further."
         )
+
+
+def check_same_factors(config: RunConfig, start: stages.StartingPoint) -> None:
+    """Raises ConfigError if the stage would go on with a checkpoint's low-rank factors and lora.* asks for others, or
+    for none."""
+    if start.checkpoint is None:
+        return
+    manifest = json.loads((start.checkpoint.policy / CHECKPOINT_MARK).read_text(encoding="utf-8"))
+    saved, asked = manifest.get("lora", {}), config.lora.recorded
+    begins_anew = not start.is_resume and config.stage.reset_reference and config.stage.reset_optimizer
+    if saved == asked or begins_anew:
+        return
+    what, wanted = (
+        ", ".join(f"{key} {value}" for key, value in lora.items()) or "all weights" for lora in (saved, asked)
+    )
+    hint = (
+        "the same lora.* options"
+        if start.is_resume
+        else "stage.reset_reference=true stage.reset_optimizer=true"
+    )
+    raise ConfigError(
+        f"stage {config.stage.name} goes on with {start}, which trained {what}, and lora.* asks for {wanted}: write "
+        f"{hint}."
+    )
 
 
 def check_same_rows(prompts: PromptMix, state: RunState) -> None:

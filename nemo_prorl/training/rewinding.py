@@ -1,6 +1,6 @@
 """Takes a run back to the start of a stage, or to one of its checkpoints. What came later is moved, never deleted.
 
-RUN/set_aside/TIME/    checkpoints/, stages/, samples/, difficulty/, rollouts/ of what came later; metrics.jsonl and
+RUN/set_aside/TIME/    checkpoints/, stages/, and the files of later steps (STEP_FOLDERS); metrics.jsonl and
                        digests.jsonl, whole
 """
 
@@ -21,8 +21,8 @@ from nemo_prorl.run_folder.telemetry import rewind_metrics
 
 FOLDER = "set_aside"
 RECORDS = "metrics.jsonl"
-OF_STEPS = ("samples", "difficulty", "rollouts")
-"""Folders with files of single steps."""
+STEP_FOLDERS = ("samples", "difficulty", "rollouts", "validations")
+"""Folders of a run with a file per step or validation."""
 ENDINGS = (".done", ".failed")
 """Suffixes of the markers of how a stage ended."""
 
@@ -87,7 +87,7 @@ def _later(run_dir: Path, kept: list[Checkpoint], *, reopened: str) -> Iterator[
     """Yields what belongs to a later time than the kept checkpoints, in the order in which to move it: the newest
     checkpoint before older ones, so that those left are a run at every moment. reopened: the stage that goes on."""
     last_step = kept[-1].state.step if kept else 0
-    for file in sorted(path for folder in OF_STEPS for path in run_dir.glob(f"{folder}/step-*")):
+    for file in sorted(path for folder in STEP_FOLDERS for path in run_dir.glob(f"{folder}/step-*")):
         found = re.match(r"step-(\d+)", file.name)
         if found and int(found[1]) > last_step:
             yield file

@@ -151,8 +151,9 @@ class Stepper:
                 batch = train_batch(rows)
                 report = self.policy.update(batch, loss)
                 self.on_progress()
+                ages = [state.num_updates - row.policy_version for row in rows]
                 state.num_updates += 1
-                statistics.append(summarised(report, batch, is_first=not reports))
+                statistics.append(summarised(report, batch, is_first=not reports, ages_B=ages))
                 reports.append(report)
             self.policy.finish_training()
         return updates, reports, statistics
@@ -190,6 +191,9 @@ class Stepper:
             "optimizer/grad_norm": float(np.mean([report.grad_norm for report in reports])),
             "optimizer/learning_rate": reports[-1].learning_rate,
             "optimizer/num_updates": state.num_updates,
+            **{
+                f"lora/{group}/relative_change": value for group, value in reports[-1].relative_change.items()
+            },
             "data/num_too_long": self.prompts.num_too_long,
             "throughput/num_tokens": num_tokens,
             "throughput/tokens_per_s": num_tokens / step_s,

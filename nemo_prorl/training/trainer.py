@@ -256,7 +256,8 @@ class ProRLTrainer:
         by_clock = self.schedule.next_by_clock(self.state.stage_step, self.stopwatch.elapsed_s())
         decision, request, self.schedule.by_clock = self.ranks.from_main((decision, request, by_clock))
         if request not in ("", self.state.last_reset_request):
-            decision = decision or self.controller.reset_on_request(step)
+            if decision is None or decision.action is ControllerAction.warn:
+                decision = self.controller.reset_on_request(step)
             if decision.action is ControllerAction.reset:  # an end overtakes the request, which stays
                 self.state.last_reset_request = request
         if decision is not None and decision.action is ControllerAction.end_stage:
@@ -323,7 +324,7 @@ class ProRLTrainer:
             )
             kept = gather_samples(groups, share, self.ranks, num_kept=self.config.validation.num_kept)
         if self.telemetry is not None:
-            self.telemetry.held_out(self.state.step, kept)
+            self.telemetry.held_out(self.state.step, groups, kept)
         seconds = self.stopwatch.seconds["validation_s"]
         self.deadline.note("validation", seconds)
         summary = evaluation.summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
