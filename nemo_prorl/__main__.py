@@ -25,6 +25,7 @@ COMMANDS = {
     "status": "status",
     "request-reset": "request_reset",
     "rewind": "rewind",
+    "fork": "fork",
     "replay": "replay",
     "forecast": "forecast",
     "demo": "demo",

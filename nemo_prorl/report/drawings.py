@@ -58,6 +58,8 @@ class Line:
     """Recorded values, thinned."""
     trend: Curve | None
     """Drawn over the points if there are many."""
+    members: tuple[Curve, ...] = ()
+    """Thin lines behind it, of which the points are the mean; only in pictures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,17 +167,17 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
         lines=tuple(lines),
         resets=tuple(resets),
         stages=tuple(stage_spans(runs[0])) if len(runs) == 1 else (),
-        scale=_scale(panel, lines),
+        scale=scale_of(panel, lines),
         description=f"{panel.title}{unit} over steps. {'; '.join(said)}.{marks}",
     )
 
 
-def _scale(panel: Panel, lines: Sequence[Line]) -> Scale:
+def scale_of(panel: Panel, lines: Sequence[Line]) -> Scale:
     """Returns a scale from 0, unless that would flatten the curves, as with a ratio around 1."""
     if panel.kind is Kind.shares:
         return Scale(low=0, high=1)
-    low = min(float(line.points.values.min()) for line in lines)
-    high = max(float(line.points.values.max()) for line in lines)
+    drawn = [curve.values for line in lines for curve in (line.points, *line.members)]
+    low, high = min(float(values.min()) for values in drawn), max(float(values.max()) for values in drawn)
     if panel.log and low > 0:
         return Scale(is_log=True, spans_decades=high > 30 * low)
     if high - low <= 1e-9 * abs(high) and high >= 0:

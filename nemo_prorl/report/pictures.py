@@ -53,6 +53,8 @@ def colour(number: int) -> str:
 def _draw(axis: Any, drawing: Drawing) -> None:
     if drawing.panel.kind is Kind.lines:
         for line in drawing.lines:
+            for member in line.members:
+                axis.plot(*member, color=colour(line.colour), linewidth=0.7, alpha=0.35)
             look = {"color": colour(line.colour), "linewidth": 1.6, "label": line.label}
             if line.trend:
                 axis.plot(*line.points, color=colour(line.colour), linewidth=0.8, alpha=0.25)

@@ -26,8 +26,13 @@ def difficulty_files(run_dir: Path) -> StepFiles:
 
 
 def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -> None:
-    """Writes the prompts of one step, without prompts of which no rollout was graded. Uses the scores before shaping,
-    so that the difficulty does not depend on the penalties of a stage."""
+    """Writes the prompts of one step, without prompts of which no rollout was graded."""
+    write_prompts(difficulty_files(run_dir).path(step), step, groups)
+
+
+def write_prompts(path: Path, step: int, groups: Sequence[RolloutGroup]) -> None:
+    """Writes a row for each prompt of which a rollout was graded, if there is one. Uses the scores before shaping, so
+    that they do not depend on the penalties of a stage."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -49,7 +54,7 @@ def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -
         }
         rows.append(row)
     if rows:
-        with replacing_file(difficulty_files(run_dir).path(step)) as aside:
+        with replacing_file(path) as aside:
             pq.write_table(pa.Table.from_pylist(rows), aside)
 
 

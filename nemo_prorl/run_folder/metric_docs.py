@@ -102,6 +102,8 @@ METRICS = {
     # The optimizer
     "optimizer/grad_norm": "Norm of the gradient before clipping, mean over the step's updates.",
     "optimizer/learning_rate": "Learning rate of the step's last update.",
+    "lora/GROUP/relative_change": "Low-rank training: norm of the difference to the reference over the norm of the "
+    "weights, for a group of matrices (`qkv`, `attention_out`, `mlp_up`, `mlp_down`), after the step's last update.",
     "optimizer/num_updates": "Optimizer updates of the run so far.",
     # Sampler and trainer
     "sampler/logprob_abs_diff_mean": "Absolute difference between the sampler's and the trainer's log-probability of a "

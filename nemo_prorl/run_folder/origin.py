@@ -27,7 +27,9 @@ def write_resolved(config: RunConfig, path: Path) -> None:
 
     text = (
         "# Every option of this run. `python -m nemo_prorl train --config-name THIS_FILE` uses the same options.\n"
-        + yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **to_dict(config)}, sort_keys=False, width=110)
+        + yaml.safe_dump(
+            {"defaults": [SCHEMA, "_self_", {"recipe": None}], **to_dict(config)}, sort_keys=False, width=110
+        )
     )
     replace_text(path, text)
 

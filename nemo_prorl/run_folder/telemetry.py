@@ -125,7 +125,8 @@ class Telemetry:
     ) -> None:
         """state: where the run begins or resumes; records of later steps are deleted. watch: gets every record, those
         of earlier processes first, and returns what to log about a new one."""
-        from nemo_prorl.run_folder import difficulty, samples  # slow; readers of metrics need neither
+        # Slow to import; readers of metrics need none of them.
+        from nemo_prorl.run_folder import difficulty, records, samples, validations
 
         run_dir = Path(config.exp_manager.explicit_log_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -136,8 +137,12 @@ class Telemetry:
         self._watch = watch
         difficulty.difficulty_files(run_dir).take_back(state.step)
         samples.sample_files(run_dir).take_back(state.step)
+        records.rollout_files(run_dir).take_back(state.step)
+        self.digests = records.DigestLog(run_dir, state.step)
+        validations.validation_files(run_dir).take_back(state.step)
         self._write_difficulty = partial(difficulty.write_difficulty, run_dir)
         self._write_samples = partial(samples.write_samples, run_dir, state.stage)
+        self._write_validation = partial(validations.write_validation, run_dir, state.stage)
         first_step = state.step + 1 if state.num_records else 0
         self._loggers = Feeds(config, first_step=first_step, past=past, say=log.say)
         self.is_paused = False
@@ -182,8 +187,9 @@ class Telemetry:
         """Records how hard the prompts were that a step sampled, whether it trained on them or not."""
         self._write_difficulty(step, groups)
 
-    def held_out(self, step: int, samples: Sequence[Sample]) -> None:
-        """Records rollouts of a validation."""
+    def held_out(self, step: int, groups: Sequence[RolloutGroup], samples: Sequence[Sample]) -> None:
+        """Records a validation: every prompt's result, and the texts of some rollouts."""
+        self._write_validation(step, groups)
         self._write_samples(step, samples)
 
 

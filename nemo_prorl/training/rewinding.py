@@ -1,6 +1,7 @@
 """Takes a run back to the start of a stage, or to one of its checkpoints. What came later is moved, never deleted.
 
-RUN/set_aside/TIME/    checkpoints/, stages/, samples/, difficulty/ of what came later; metrics.jsonl, whole
+RUN/set_aside/TIME/    checkpoints/, stages/, and the files of later steps (STEP_FOLDERS); metrics.jsonl and
+                       digests.jsonl, whole
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from pathlib import Path
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
+from nemo_prorl.run_folder.records import DIGESTS, DigestLog
 from nemo_prorl.run_folder.telemetry import rewind_metrics
 
 FOLDER = "set_aside"
 RECORDS = "metrics.jsonl"
+STEP_FOLDERS = ("samples", "difficulty", "rollouts", "validations")
+"""Folders of a run with a file per step or validation."""
 ENDINGS = (".done", ".failed")
 """Suffixes of the markers of how a stage ended."""
 
@@ -52,6 +56,9 @@ def rewind(run_dir: Path, stage: str, step: int | None = None) -> Rewound:
         rewind_metrics(
             run_dir / RECORDS, last.state.num_records if last else 0, last.state.step if last else 0
         )
+    if (run_dir / DIGESTS).is_file():
+        shutil.copy2(run_dir / DIGESTS, aside / DIGESTS)
+        DigestLog(run_dir, last.state.step if last else 0)
     for path in moved:
         target = aside / path.relative_to(run_dir)
         target.parent.mkdir(exist_ok=True)
@@ -80,7 +87,7 @@ def _later(run_dir: Path, kept: list[Checkpoint], *, reopened: str) -> Iterator[
     """Yields what belongs to a later time than the kept checkpoints, in the order in which to move it: the newest
     checkpoint before older ones, so that those left are a run at every moment. reopened: the stage that goes on."""
     last_step = kept[-1].state.step if kept else 0
-    for file in sorted([*run_dir.glob("samples/step-*"), *run_dir.glob("difficulty/step-*")]):
+    for file in sorted(path for folder in STEP_FOLDERS for path in run_dir.glob(f"{folder}/step-*")):
         found = re.match(r"step-(\d+)", file.name)
         if found and int(found[1]) > last_step:
             yield file

@@ -3,7 +3,7 @@ loop's (training/trainer.py); whoever has engines and a state can call a step al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,6 +35,8 @@ class StepResult:
     """What this replica trained on."""
     reports: tuple[UpdateReport, ...]
     statistics: tuple[UpdateStatistics, ...]
+    began_with: Mapping[str, int]
+    """Fingerprint of each tensor of the weights that the step began with."""
     refitted: Refitted
     metrics: dict[str, Any]
     """The step's metrics, the same on every rank; those of what happens between steps are missing."""
@@ -88,6 +90,8 @@ class Stepper:
             ranks=ranks,
             say=self.say,
         )
+        self._fingerprints: Mapping[str, int] = {}
+        """Of the weights that the sampler holds."""
 
     def step(self, state: RunState, *, ahead: bool, canary_limit: float) -> StepResult:
         """Makes one step, and counts it and its updates in `state`. Collective; the sampler needs the policy's weights
@@ -97,6 +101,7 @@ class Stepper:
         RewardServiceFailing before anything has changed, or NonFiniteUpdate.
         """
         self.stopwatch.restart()
+        began_with = self._fingerprints
         collection = self.collector.collect(state, ahead=ahead)  # sample, grade, keep informative groups
         with self.stopwatch.pause():
             self.between()
@@ -111,6 +116,7 @@ class Stepper:
             rows=tuple(map(tuple, rows)),
             reports=tuple(reports),
             statistics=tuple(statistics),
+            began_with=began_with,
             refitted=refitted,
             metrics=metrics,
         )
@@ -120,7 +126,9 @@ class Stepper:
         self.collector.finish_ahead()
         with self.stopwatch.measure("refit_s"):
             self.sampler.wake()
-            return self._refit(state.num_updates, canary_limit=canary_limit)
+            refitted = self._refit(state.num_updates, canary_limit=canary_limit)
+        self._fingerprints = refitted.fingerprints
+        return refitted
 
     def _update(
         self, collection: Collection, state: RunState
@@ -190,6 +198,9 @@ class Stepper:
             "optimizer/grad_norm": float(np.mean([report.grad_norm for report in reports])),
             "optimizer/learning_rate": reports[-1].learning_rate,
             "optimizer/num_updates": state.num_updates,
+            **{
+                f"lora/{group}/relative_change": value for group, value in reports[-1].relative_change.items()
+            },
             "data/num_too_long": self.prompts.num_too_long,
             "throughput/num_tokens": num_tokens,
             "throughput/tokens_per_s": num_tokens / step_s,

@@ -12,6 +12,7 @@ from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.run_folder.markers import delete_reset_request, reset_request_id
+from nemo_prorl.run_folder.records import write_rollouts
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.run_folder.validation_metrics import (
@@ -26,6 +27,7 @@ from nemo_prorl.training.checkpoint import CheckpointWriter, SaveSchedule
 from nemo_prorl.training.control.controller import Decision, ResetController
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
+from nemo_prorl.training.digest import digest_of
 from nemo_prorl.training.sampling.collector import NothingToLearn, Saturated
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import Refitted
@@ -153,8 +155,14 @@ class ProRLTrainer:
         """Notes what else the loop needs of a finished step. Returns its metrics, with the time that saving took."""
         self.refitted = result.refitted
         self.deadline.note("step", self.stopwatch.elapsed_s())
+        step, every = self.state.step, self.config.exp_manager.record_rollouts
+        if every and step % every == 0:
+            rows = result.collection.graded()
+            self.ranks.together(lambda: write_rollouts(self.run_dir, step, self.ranks.layout.rank, rows))
+        digest = digest_of(result, self.ranks)
         if self.telemetry is not None:
-            self.telemetry.prompts(self.state.step, result.collection.sampled)
+            self.telemetry.prompts(step, result.collection.sampled)
+            self.telemetry.digests.add(self.state, digest.as_record())
         waited_s = self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0
         return result.metrics | {"time/save_s": waited_s}
 
@@ -316,7 +324,7 @@ class ProRLTrainer:
             )
             kept = gather_samples(groups, share, self.ranks, num_kept=self.config.validation.num_kept)
         if self.telemetry is not None:
-            self.telemetry.held_out(self.state.step, kept)
+            self.telemetry.held_out(self.state.step, groups, kept)
         seconds = self.stopwatch.seconds["validation_s"]
         self.deadline.note("validation", seconds)
         summary = evaluation.summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))

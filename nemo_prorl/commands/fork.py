@@ -1,0 +1,160 @@
+"""Trains several continuations of a run from one checkpoint, and says how sure their differences are."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nemo_prorl.commands.ending import say, show
+from nemo_prorl.commands.parsing import CONF_DIR, PROGRAM, Parser
+from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.storage import check_writable
+
+if TYPE_CHECKING:
+    from nemo_prorl.fork.arms import ArmRun
+
+DESCRIPTION = """\
+  fork runs/mine --at 400 --arm nothing --arm 'third_lr: trainer.learning_rate=7e-7' \\
+       --arm 'reset: stage.reset_reference=true stage.reset_optimizer=true' --steps 40 --seeds 3
+
+Each arm is a child stage in a folder of its own and only goes on, unless its
+options reset something; the first is what the others are compared with. The run
+itself is not changed and may be training. Finished arms are not trained again:
+the same command goes on after an interruption, and with more seeds or arms it
+trains what is new. docs/experiments.md says what the table means."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Trains what is missing, prints the table and returns the exit code: 1 if an arm failed or was paused."""
+    parser = Parser("fork", __doc__, DESCRIPTION)
+    parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
+    parser.add_argument("--at", type=int, required=True, metavar="N", help="step of a checkpoint of the run")
+    parser.add_argument(
+        "--arm",
+        action="append",
+        required=True,
+        metavar="'NAME: KEY=VALUE ...'",
+        help="what is different in this arm; a name alone changes nothing. Twice at least",
+    )
+    parser.add_argument("--steps", type=int, required=True, metavar="K", help="steps that each arm trains")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=1,
+        metavar="S",
+        help="seeds of each arm: the run's, and the numbers after it",
+    )
+    parser.path("--out", "DIR", "folder of the arms (default: RUN_DIR/forks/N)")
+    parser.flag("--prepare", "trains nothing: makes the folders, and prints the commands that train in them")
+    parser.add_argument(
+        "--ranks", type=int, default=1, metavar="R", help="processes of each arm, on this machine"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="sets an option in all arms")
+    given = parser.parse_intermixed_args(arguments)
+    for name, least in (("at", 1), ("steps", 1), ("seeds", 1), ("ranks", 1)):
+        if getattr(given, name) < least:
+            raise ConfigError(f"--{name} {getattr(given, name)} is too small: write {least} or more.")
+    run_dir: Path = given.run_dir
+    if not (run_dir / "checkpoints").is_dir():
+        raise ConfigError(f"RUN_DIR={run_dir} has no checkpoints/: write the folder of a run.")
+    from nemo_prorl.fork import arms
+
+    parsed = [arms.Arm.parsed(text) for text in given.arm]
+    if len(parsed) < 2:
+        raise ConfigError(
+            "--arm is given once: write two arms or more, such as --arm nothing for the run as it is."
+        )
+    out: Path = given.out or run_dir / "forks" / str(given.at)
+    check_writable(f"--out {out}", out)
+    checkpoint = arms.checkpoint_at(run_dir, given.at)
+    runs = arms.arm_runs(
+        run_dir,
+        checkpoint,
+        parsed,
+        common=given.overrides,
+        num_seeds=given.seeds,
+        num_steps=given.steps,
+        out=out,
+        conf_dir=CONF_DIR,
+    )
+    arms.prepare(runs, run_dir, checkpoint, _launcher(checkpoint.state.stage))
+    if given.prepare:
+        show(_commands(runs), exact=True)
+    elif code := _train(runs, run_dir, out, num_ranks=given.ranks):
+        return code
+    return _report(runs, out, at=given.at)
+
+
+def _launcher(stage: str) -> Path | None:
+    """Returns the launcher of a stage; None if it has none."""
+    from nemo_prorl.cluster.submit import find_launcher
+
+    try:
+        return CONF_DIR.parent / find_launcher(stage, CONF_DIR.parent)
+    except ConfigError:
+        return None
+
+
+def _commands(runs: Sequence[ArmRun]) -> list[str]:
+    """Returns a line of shell for each run that is not finished."""
+    from nemo_prorl.fork.arms import JOB_FILE
+    from nemo_prorl.fork.table import unfinished
+
+    lines = []
+    for run in unfinished(runs):
+        words = [*shlex.split(PROGRAM), *run.arguments]
+        if (job := run.folder / JOB_FILE).is_file():
+            words = ["sbatch", f"--job-name={run.name}", f"--output={run.folder}/slurm-%j.out", str(job)]
+        lines.append(shlex.join(words))
+    return lines
+
+
+def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) -> int:
+    """Trains what is not finished, one after the other. Returns the exit code of the first that neither finished nor
+    failed for good, else 0."""
+    from nemo_prorl.fork.arms import train
+    from nemo_prorl.fork.table import cost_sentence, unfinished
+    from nemo_prorl.reward_sources.service import reward_service
+    from nemo_prorl.run_folder.telemetry import read_records
+
+    if not (left := unfinished(runs)):
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, which pauses the arm that trains
+    num_steps = left[0].config.trainer.num_steps
+    records = read_records(run_dir / "metrics.jsonl")[0]
+    cost = cost_sentence(records, num_runs=len(left), num_steps=num_steps, num_ranks=num_ranks)
+    show([f"{len(left)} of {len(runs)} trainings are missing, of {num_steps} steps each: {cost}"])
+    reward = left[0].config.reward
+    needs_service = reward.asks_service and not reward.urls and not reward.discovery_dir
+    with reward_service(reward, out) if needs_service else nullcontext() as url:
+        extra = [f"reward.urls=[{url}]"] if url else []
+        for number, run in enumerate(left, start=1):
+            show([f"\n{run.arm.name}, seed {run.seed} ({number} of {len(left)})"])
+            code = train([*run.arguments, *extra], num_ranks=num_ranks)
+            if not run.is_done and not run.why_failed:
+                what = "was paused" if code == 0 else f"ended with exit code {code}"
+                return say(f"arm {run.name} {what}: the same command goes on with it.", code or 1)
+    return 0
+
+
+def _report(runs: Sequence[ArmRun], out: Path, *, at: int) -> int:
+    """Prints the table of the finished runs and writes it, with a picture, beside them."""
+    from nemo_prorl.fork import table
+    from nemo_prorl.run_folder.storage import replace_text
+
+    results = table.results_of(runs)
+    if len(results) > 1:
+        lines = [*table.table_lines(results, runs)]
+        replace_text(out / "fork.json", json.dumps(table.as_json(results), indent=1) + "\n")
+        replace_text(out / "fork.txt", "\n".join(lines) + "\n")
+        from nemo_prorl.fork.picture import draw_fork
+
+        draw_fork(runs, out / "fork.png", at=at)
+        show(["", *lines, f"in {out}: fork.txt, fork.json, fork.png"])
+    return 1 if any(run.why_failed for run in runs) else 0

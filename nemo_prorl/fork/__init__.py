@@ -1,0 +1,1 @@
+"""Several trainings that go on from one checkpoint of a run, and what they tell about each other."""

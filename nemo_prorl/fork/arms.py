@@ -1,0 +1,283 @@
+"""Arms: trainings that go on from one checkpoint of a run with other options, each with several seeds.
+
+OUT/ARM-SEED/           a run's folder. It begins with the checkpoint (hard links), which counts as a finished stage
+OUT/ARM-SEED/arm.yaml   every option of the arm, which is a child stage of that name
+OUT/ARM-SEED/job.sh     the launcher of the run's stage, for the arm; only if the stage has one
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nemo_prorl.config import ConfigError, RunConfig, StartFrom
+from nemo_prorl.config.compose import compose, to_dict
+from nemo_prorl.run_folder import markers
+from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
+from nemo_prorl.run_folder.origin import flatten, write_resolved
+from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
+from nemo_prorl.run_folder.telemetry import rewind_metrics
+from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
+
+PR_SET_PDEATHSIG = 1
+"""Linux's name for the signal that a process gets when its parent ends."""
+ARM_FILE, JOB_FILE = "arm.yaml", "job.sh"
+SAME_IN_ALL = {
+    key: f"the arms would not compare, so write {key}=VALUE outside of --arm, for all of them, or leave it out"
+    for key in (
+        *("model.path", "model.precision", "data.train", "data.validation"),
+        *("reward.function", "reward.weights", *MEASURED_OPTIONS),
+    )
+}
+"""Option that must be the same in all arms -> what to write instead."""
+SET_BY_FORK = {
+    **dict.fromkeys(("seed",), "--seeds sets the seeds"),
+    **dict.fromkeys(("trainer.num_steps",), "--steps sets it"),
+    **dict.fromkeys(
+        ("stage.name", "stage.parent", "stage.start_from"), "an arm continues the checkpoint of --at"
+    ),
+    **dict.fromkeys(("exp_manager.explicit_log_dir",), "--out sets the folder"),
+}
+"""Option that no override may change -> what to write instead."""
+GOES_ON = ("stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=false")
+"""Overrides of every arm before its own: a child stage that only goes on."""
+LOGGER_IDS = ("id", "version", "run_id", "resume")
+"""Arguments of loggers that name the run at W&B or MLflow to write to, which is the parent's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A name, and the overrides that make the difference."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+
+    @staticmethod
+    def parsed(text: str) -> Arm:
+        """Returns the arm of `NAME` or `NAME: KEY=VALUE ...`. Raises ConfigError."""
+        name, _, overrides = text.partition(":")
+        if not re.fullmatch(r"\w[\w-]*", name.strip(), re.ASCII):
+            raise ConfigError(
+                f"--arm {text!r} has no name of letters, digits, '-' and '_': write 'NAME: KEY=VALUE ...', such as "
+                "'half_lr: trainer.learning_rate=1e-6'."
+            )
+        try:
+            return Arm(name=name.strip(), overrides=tuple(shlex.split(overrides)))
+        except ValueError as error:
+            raise ConfigError(
+                f"--arm {text!r} cannot be read ({error}): close its quotation marks."
+            ) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArmRun:
+    """One seed of an arm. It equals only itself."""
+
+    arm: Arm
+    seed: int
+    folder: Path
+    config: RunConfig
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def is_done(self) -> bool:
+        return markers.is_done(self.folder, self.arm.name)
+
+    @property
+    def why_failed(self) -> str:
+        """Returns why it cannot be trained to its end; empty unless it failed."""
+        return markers.why_failed(self.folder, self.arm.name)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Returns the arguments of `python -m nemo_prorl` that train it."""
+        return ["train", "--config-name", str(self.folder / ARM_FILE)]
+
+
+def checkpoint_at(run_dir: Path, step: int) -> Checkpoint:
+    """Returns the run's newest checkpoint of this step. Raises ConfigError."""
+    checkpoints = find_checkpoints(run_dir)
+    found = [checkpoint for checkpoint in checkpoints if checkpoint.state.step == step]
+    if not found:
+        has = ", ".join(dict.fromkeys(str(checkpoint.state.step) for checkpoint in checkpoints))
+        raise ConfigError(
+            f"{run_dir} has no checkpoint of step {step}: write --at with one of {has}."
+            if has
+            else f"{run_dir} has no checkpoints yet: write the folder of a run that has saved one."
+        )
+    return found[-1]
+
+
+def arm_runs(
+    run_dir: Path,
+    checkpoint: Checkpoint,
+    arms: Sequence[Arm],
+    *,
+    common: Sequence[str],
+    num_seeds: int,
+    num_steps: int,
+    out: Path,
+    conf_dir: Path,
+) -> list[ArmRun]:
+    """Returns the trainings to compare, all arms of one seed before the next seed, the run's own seed first. common:
+    overrides of all arms. Raises ConfigError for options that do not exist or that an arm may not change."""
+    names = [arm.name for arm in arms]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"two arms are called {repeated[0]}: give each a name of its own.")
+    state = checkpoint.state
+    if state.stage in names:
+        raise ConfigError(
+            f"an arm is called {state.stage}, as the stage that it continues: write another name."
+        )
+    recorded = str(run_dir / "stages" / f"{state.stage}.yaml")
+    begun = compose(recorded, [], conf_dir=conf_dir)
+    base = compose(recorded, [*GOES_ON, *common], conf_dir=conf_dir)
+    _check_same("the command", base, begun, SET_BY_FORK)
+    if not base.data.validation:
+        raise ConfigError(
+            "data.validation is empty, and arms are compared by their held-out rewards: write data.validation=FILE."
+        )
+    configs = {}
+    for arm in arms:
+        configs[arm] = compose(recorded, [*GOES_ON, *common, *arm.overrides], conf_dir=conf_dir)
+        _check_same(f"arm {arm.name}", configs[arm], base, SET_BY_FORK)
+        _check_same(f"arm {arm.name}", configs[arm], base, SAME_IN_ALL)
+    seeds = range(base.seed, base.seed + num_seeds)
+    return [
+        _arm_run(arm, seed, config, state.stage, num_steps, out)
+        for seed in seeds
+        for arm, config in configs.items()
+    ]
+
+
+def _arm_run(arm: Arm, seed: int, config: RunConfig, parent: str, num_steps: int, out: Path) -> ArmRun:
+    folder, manager = out / f"{arm.name}-{seed}", config.exp_manager
+    whole = replace(
+        config,
+        seed=seed,
+        stage=replace(config.stage, name=arm.name, parent=parent, start_from=StartFrom.last),
+        trainer=replace(config.trainer, num_steps=num_steps),
+        exp_manager=replace(
+            manager,
+            explicit_log_dir=str(folder),
+            wandb_logger_kwargs=_of_another_run(manager.wandb_logger_kwargs),
+            mlflow_logger_kwargs=_of_another_run(manager.mlflow_logger_kwargs),
+        ),
+    )
+    return ArmRun(arm=arm, seed=seed, folder=folder, config=whole)
+
+
+def _check_same(who: str, config: RunConfig, other: RunConfig, options: Mapping[str, str]) -> None:
+    """Raises ConfigError for the first of the options that differs. options: name -> what to write instead."""
+    for key, instead in options.items():
+        before, now = (attrgetter(key)(each) for each in (other, config))
+        if before != now:
+            raise ConfigError(f"{who} changes {key} from {before} to {now}: {instead}.")
+
+
+def _of_another_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in LOGGER_IDS}
+
+
+def prepare(runs: Sequence[ArmRun], run_dir: Path, checkpoint: Checkpoint, launcher: Path | None) -> None:
+    """Makes the folders that do not exist yet, each complete or not at all. Raises ConfigError, before it makes any, if
+    one exists that was made from another checkpoint or with other options. launcher: of the run's stage, if any."""
+    for run in runs:
+        if run.folder.exists():
+            _check_unchanged(run, checkpoint)
+    for run in runs:
+        if not run.folder.exists():
+            _make(run, run_dir, checkpoint, launcher)
+
+
+def _make(run: ArmRun, run_dir: Path, checkpoint: Checkpoint, launcher: Path | None) -> None:
+    state, aside = checkpoint.state, run.folder.with_name(f"{ASIDE}{run.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    (aside / "stages").mkdir(parents=True)
+    write_resolved(run.config, aside / ARM_FILE)
+    shutil.copytree(checkpoint.path, _copy_of(checkpoint, aside), copy_function=_link)
+    markers.mark_done(aside, state.stage, outcome="forked", checkpoint=checkpoint.path.name)
+    for file in run_dir.glob("stages/*.yaml"):
+        shutil.copy2(file, aside / "stages")
+    shutil.copy2(run_dir / "metrics.jsonl", aside)
+    rewind_metrics(aside / "metrics.jsonl", state.num_records, state.step)
+    if launcher is not None:
+        (aside / JOB_FILE).write_text(_job_script(run, launcher), encoding="utf-8")
+    os.replace(aside, run.folder)
+
+
+def _copy_of(checkpoint: Checkpoint, folder: Path) -> Path:
+    return folder / CHECKPOINTS_FOLDER / checkpoint.path.name
+
+
+def _check_unchanged(run: ArmRun, checkpoint: Checkpoint) -> None:
+    """Raises ConfigError unless an existing folder has these options and began with this checkpoint."""
+    recorded = run.folder / ARM_FILE
+    if not recorded.is_file():
+        raise ConfigError(f"{run.folder} exists and is no arm of a fork: write another --out.")
+    # Through YAML as well, which makes lists of tuples and the like.
+    options = (recorded.read_text(encoding="utf-8"), yaml.safe_dump(to_dict(run.config)))
+    before, now = (dict(flatten(yaml.safe_load(text))) for text in options)
+    different = (key for key in {**now, **before} if key != "defaults" and before.get(key) != now.get(key))
+    if key := next(different, None):
+        raise ConfigError(
+            f"{run.folder} was begun with {key}={before.get(key)} and would go on with {key}={now.get(key)}: repeat "
+            "the same command, or write another --out, or another name for the arm."
+        )
+    mine, given = (path / MANIFEST_FILE for path in (_copy_of(checkpoint, run.folder), checkpoint.path))
+    if not mine.is_file() or mine.read_bytes() != given.read_bytes():
+        raise ConfigError(
+            f"{run.folder} did not begin with {checkpoint.path}: write another --out, or the step that it began with."
+        )
+
+
+def _link(source: str, target: str) -> None:
+    """Makes a hard link, or a copy where the file system has none. Nothing writes into a file of a checkpoint."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _job_script(run: ArmRun, launcher: Path) -> str:
+    """Returns the launcher, with a last line that trains the arm."""
+    words = [run.arm.name, *run.arguments[1:], f"exp_manager.explicit_log_dir={run.folder}"]
+    line = f'run_stage {shlex.join(words)} "$@"'
+    return re.sub(r"^run_stage .*$", lambda _: line, launcher.read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+def train(arguments: Sequence[str], *, num_ranks: int = 1) -> int:
+    """Runs `python -m nemo_prorl ARGUMENTS` in processes of its own and returns the exit code. However this process is
+    stopped, they end first: they save and pause."""
+    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}", "-m"]
+    command = [sys.executable, "-m", *(torchrun if num_ranks > 1 else []), "nemo_prorl", *arguments]
+    # Our command line sets OMP_NUM_THREADS too, but torchrun would warn before. If this process is killed, its children
+    # must not keep the arm's folder locked; torchrun ends its ranks only upon a signal that it can catch.
+    last = signal.SIGKILL if num_ranks == 1 else signal.SIGTERM
+    process = subprocess.Popen(
+        command,
+        env={"OMP_NUM_THREADS": "1", **os.environ},
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, last),
+    )
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()

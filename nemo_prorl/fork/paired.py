@@ -1,0 +1,114 @@
+"""How much better one arm is than another, with a 95 % interval. Pure functions of rewards by seed and prompt.
+
+With several seeds the interval is Student's, over seeds, of the difference of the means over prompts: it contains the
+luck of training. With a single seed it is the bootstrap's over prompts, which does not.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from nemo_prorl.algorithm.pass_at_k import bootstrap_interval
+
+Rewards = Mapping[int, Mapping[str, float]]
+"""Seed -> uid -> mean reward of a held-out prompt."""
+LEVEL = 0.95
+NUM_RESAMPLES = 10_000
+MOST_SEEDS = 1000
+"""More seeds than these are not counted: nobody trains them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """The difference of an arm to another, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    num_seeds: int
+    num_prompts: int
+    seeds_needed: int | None
+    """With about as many seeds, the interval would leave out 0 if the difference stayed as it is; MOST_SEEDS + 1 stands
+    for more than MOST_SEEDS. None: the interval leaves out 0, or there is only one seed."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Returns whether the interval leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+
+def gain(ours: Rewards, base: Rewards) -> Gain:
+    """Returns how much larger the mean reward of `ours` is, over the seeds and the prompts that both have. Raises
+    ValueError if they have none in common."""
+    seeds = sorted(ours.keys() & base.keys())
+    prompts = (
+        sorted(set.intersection(*({*of[seed]} for of in (ours, base) for seed in seeds))) if seeds else []
+    )
+    if not prompts:
+        raise ValueError("the arms have no seed or no prompt in common")
+    differences = [[ours[seed][uid] - base[seed][uid] for uid in prompts] for seed in seeds]
+    means = [statistics.fmean(of_seed) for of_seed in differences]
+    value, needed = statistics.fmean(means), None
+    if len(seeds) == 1:
+        low, high = bootstrap_interval(differences[0], num_resamples=NUM_RESAMPLES, seed=0)
+    else:
+        deviation = statistics.stdev(means)
+        half = half_width(deviation, len(seeds))
+        low, high = value - half, value + half
+        if low <= 0 <= high:
+            needed = seeds_needed(value, deviation)
+    return Gain(
+        value=value,
+        low=low,
+        high=high,
+        num_seeds=len(seeds),
+        num_prompts=len(prompts),
+        seeds_needed=needed,
+    )
+
+
+def half_width(deviation: float, num_seeds: int) -> float:
+    """Returns half of Student's interval of a mean over seeds with this sample standard deviation."""
+    return t_quantile(num_seeds - 1) * deviation / math.sqrt(num_seeds)
+
+
+def seeds_needed(value: float, deviation: float) -> int:
+    """Returns the fewest seeds whose interval would leave out 0 with this mean and standard deviation; MOST_SEEDS + 1
+    if MOST_SEEDS would not do."""
+    numbers = range(2, MOST_SEEDS + 1)  # the more seeds, the narrower
+    return 2 + bisect_left(numbers, True, key=lambda n: half_width(deviation, n) < abs(value))
+
+
+@cache
+def t_quantile(freedom: int) -> float:
+    """Returns the t with P(|T| <= t) = 0.95 for Student's distribution with so many degrees of freedom. Raises
+    ValueError for fewer than one."""
+    if freedom < 1:
+        raise ValueError(f"Student's distribution has at least one degree of freedom, not {freedom}")
+    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < LEVEL else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """Returns P(|T| <= sqrt(freedom) tan(angle)), by the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term = total = cosine if freedom % 2 else 1.0
+    for n in range(2 if freedom % 2 else 1, freedom - 2, 2):
+        term *= cosine * cosine * n / (n + 1)
+        total += term
+    if freedom % 2 == 0:
+        return sine * total
+    return 2 / math.pi * (angle + (sine * total if freedom > 1 else 0.0))
+
+
+def mean_reward(rewards: Rewards) -> float:
+    """Returns the mean over seeds of the mean over prompts."""
+    return statistics.fmean(statistics.fmean(of_seed.values()) for of_seed in rewards.values())
