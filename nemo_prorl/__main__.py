@@ -27,6 +27,7 @@ COMMANDS = {
     "rewind": "rewind",
     "fork": "fork",
     "replay": "replay",
+    "forecast": "forecast",
     "demo": "demo",
     "to-megatron": "to_megatron",
     "export": "export",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,6 +27,7 @@ from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.engines.limits import with_begun_limits, with_limits
+from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.reward_sources.functions.check import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
@@ -147,6 +150,7 @@ def starting_point(config: RunConfig) -> stages.StartingPoint:
     if start.is_resume:
         check_same_run(config, run_dir)
         check_not_beyond(config, start)
+    check_same_factors(config, start)
     return start
 
 
@@ -166,8 +170,9 @@ def train_stage(
         record_options(config, run_dir)
     with watchdog.trusting_main():
         inputs = load_inputs(config, ranks, is_resume=start.is_resume, beat=watchdog.beat)
-    if is_main:  # with the limits that were found, and with `data` as the user wrote it
-        record_options(replace(inputs.config, data=config.data), run_dir)
+    written = replace(inputs.config, data=config.data)  # with the limits that were found
+    if is_main:
+        record_options(written, run_dir)
     for sentence in inputs.sentences:
         log.say(sentence)
     config, tokenizer, prompts = inputs.config, inputs.tokenizer, inputs.prompts
@@ -200,6 +205,8 @@ def train_stage(
             provenance=provenance(),
         )
         telemetry = open_telemetry(config, log, state, at_the_end) if is_main else None
+        if telemetry is not None:
+            telemetry.digests.begin(state, step_inputs(written, ranks))
         if sentence := stages.best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
@@ -293,6 +300,17 @@ def record_options(config: RunConfig, run_dir: Path) -> None:
         write_resolved(config, path)
 
 
+def step_inputs(config: RunConfig, ranks: Ranks) -> dict[str, Any]:
+    """Returns what a step's numbers depend on besides its checkpoint: the options as the user wrote them, the versions
+    of packages, the number of ranks and the device."""
+    return {
+        "options": to_dict(config),
+        "versions": provenance()["versions"],
+        "ranks": ranks.layout.world_size,
+        "device": device.in_use()["device"],
+    }
+
+
 def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: ExitStack) -> Telemetry:
     """Returns what records the run, with its alarms. Leaving `at_the_end` closes it."""
     watch = Alarms(config).observe
@@ -353,6 +371,30 @@ def check_not_beyond(config: RunConfig, start: stages.StartingPoint) -> None:
             f"stage {config.stage.name} has taken {taken} steps already, and trainer.num_steps={wanted}: write "
             f"trainer.num_steps={taken} to end it now, or a larger number to train it further."
         )
+
+
+def check_same_factors(config: RunConfig, start: stages.StartingPoint) -> None:
+    """Raises ConfigError if the stage would go on with a checkpoint's low-rank factors and lora.* asks for others, or
+    for none."""
+    if start.checkpoint is None:
+        return
+    manifest = json.loads((start.checkpoint.policy / CHECKPOINT_MARK).read_text(encoding="utf-8"))
+    saved, asked = manifest.get("lora", {}), config.lora.recorded
+    begins_anew = not start.is_resume and config.stage.reset_reference and config.stage.reset_optimizer
+    if saved == asked or begins_anew:
+        return
+    what, wanted = (
+        ", ".join(f"{key} {value}" for key, value in lora.items()) or "all weights" for lora in (saved, asked)
+    )
+    hint = (
+        "the same lora.* options"
+        if start.is_resume
+        else "stage.reset_reference=true stage.reset_optimizer=true"
+    )
+    raise ConfigError(
+        f"stage {config.stage.name} goes on with {start}, which trained {what}, and lora.* asks for {wanted}: write "
+        f"{hint}."
+    )
 
 
 def check_same_rows(prompts: PromptMix, state: RunState) -> None:

@@ -242,6 +242,9 @@ class UpdateReport:
     """Log-probabilities of this replica's rows, under the weights before the update."""
     entropy_BT: FloatArray
     """Entropy of the next-token distribution at the training temperature, in nats, for this replica's rows."""
+    relative_change: Mapping[str, float] = field(default_factory=dict)
+    """Low-rank training only: group of matrices -> norm of the difference to the reference over that of the weights,
+    after the update."""
 
 
 @dataclass(slots=True, kw_only=True)

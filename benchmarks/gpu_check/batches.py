@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from nemo_prorl.config import ModelConfig, Precision, Recompute, RunConfig, SamplerConfig, TrainerConfig
+from nemo_prorl.config import (
+    LoraConfig,
+    ModelConfig,
+    Precision,
+    Recompute,
+    RunConfig,
+    SamplerConfig,
+    TrainerConfig,
+)
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch
 
@@ -24,6 +32,7 @@ def run_config(
     chunk: int = 16,
     recompute: Recompute = Recompute.none,
     megatron: dict[str, Any] | None = None,
+    lora: LoraConfig | None = None,
     **trainer: Any,
 ) -> RunConfig:
     """Returns fp32, small chunks and micro-batches, so that every batch takes several of both.
@@ -45,6 +54,7 @@ def run_config(
             recompute=recompute,
             megatron=megatron or {},
         ),
+        lora=lora or LoraConfig(),
         trainer=TrainerConfig(**(settings | trainer)),
         sampler=SamplerConfig(max_prompt_tokens=128, max_response_tokens=384, temperature=temperature),
     )

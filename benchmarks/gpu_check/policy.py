@@ -4,7 +4,6 @@ survive the way to the host and back."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +42,9 @@ FP32 = (2e-5, 1e-4)
 BF16 = (0.05, 0.1)
 # Transformer Engine multiplies fp32 matrices as TF32, with 10 bits of mantissa instead of bf16's 7.
 TF32 = (BF16[0] / 8, BF16[1] / 8)
-FP8 = {
-    # For information: scaling factors come from earlier updates, and in the first pass, which this is, there are none.
-    Fp8Recipe.delayed: (math.inf, math.inf),
-    # These find only gross errors. e4m3 has 3 bits of mantissa and bf16 has 7, so the rounding error is 16 times as
-    # large.
-    Fp8Recipe.tensorwise: (0.3, 0.6),
-    Fp8Recipe.blockwise: (0.3, 0.6),
-}
+# e4m3 has 3 bits of mantissa and bf16 has 7. With emulated kernels (tests/gpu/emulated) the errors of the three recipes
+# are 0.15 to 0.18 nats, and 0.16 to 0.18 in the gradients, with and without recomputation.
+FP8 = dict.fromkeys((Fp8Recipe.delayed, Fp8Recipe.tensorwise, Fp8Recipe.blockwise), (0.25, 0.3))
 
 VARIANTS = (
     Variant(name="local fp32", precision=Precision.fp32, limits=FP32),
@@ -133,7 +127,7 @@ def compare(got: Measured, expected: Measured, batch: TrainBatch) -> tuple[float
 
 def _rows(name: str, errors: tuple[float, float, float], limits: tuple[float, float]) -> Iterator[Row]:
     logprob, entropy, gradient = errors
-    value_limit, gradient_limit = (limit if math.isfinite(limit) else None for limit in limits)
+    value_limit, gradient_limit = limits
     yield Row(what=f"{name}: log-probability, mean", value=logprob, unit="nats", limit=value_limit)
     yield Row(what=f"{name}: entropy, mean", value=entropy, unit="nats", limit=value_limit)
     yield Row(what=f"{name}: gradients, relative", value=gradient, unit="", limit=gradient_limit)

@@ -20,6 +20,8 @@ class Row:
     limit: float | None = None
     """The largest value that passes; None for a figure that is only for information."""
     note: str = ""
+    means: str = ""
+    """What it would mean if the value were beyond its limit, and what to look at."""
     part: str = ""
     """The name of the part that found it, which the command writes into it."""
 
@@ -34,7 +36,7 @@ def line(row: Row) -> str:
     verdict = {None: "", True: "ok", False: "FAILED"}[row.passed]
     limit = "" if row.limit is None else f"<= {row.limit:.3g}"
     text = f"{row.part:<9}{row.what:<48}{row.value:>12.4g} {row.unit:<11}{limit:<11}{verdict:<7}{row.note}"
-    return text.rstrip()
+    return text.rstrip() + (f"\n{'':9}-> {row.means}" if row.passed is False and row.means else "")
 
 
 def seconds_of(once: Callable[[], Any], repeats: int = 5) -> float:

@@ -131,7 +131,7 @@ TINY = Family(
         ),
         # After step 7, so that there is no second reset before step 12.
         "reset": ("controller.mode=interval", "controller.interval=7"),
-        "ahead": ("sampler.ahead=true", "algorithm.correction_level=token"),
+        "ahead": ("sampler.ahead=true", "algorithm.correction_level=token", "algorithm.kl_weighted=true"),
     },
     columns=TINY_COLUMNS,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from nemo_prorl.algorithm.mismatch import MAX_OWN_WEIGHT
 from nemo_prorl.algorithm.numerics import exp
 from nemo_prorl.config import AlgorithmConfig, KlEstimator
 
@@ -34,6 +35,26 @@ def kl_penalty(
     """
     log_ratio = _clamped(reference_logprobs - current_logprobs, config.kl_clamp_log_ratio)
     return _clamped(_from_log_ratio(log_ratio, config.kl_estimator), config.kl_clamp_value)
+
+
+def weighted_kl_penalty(
+    current_logprobs: torch.Tensor,
+    reference_logprobs: torch.Tensor,
+    ratio: torch.Tensor,
+    importance_weight: torch.Tensor,
+    config: AlgorithmConfig,
+) -> torch.Tensor:
+    """Returns importance_weight * ratio * `kl_penalty`, in nats, elementwise, for tokens that an older policy drew
+    (DeepSeek-V3.2, arXiv 2512.02556 eq. 7). ratio: of each token's current to old probability.
+
+    The gradient flows through the ratio as well. In expectation that of k1 and of k3 is the gradient of KL(current ||
+    reference), whichever policy drew the tokens: their slopes are ratio * (1 - d) and ratio * -d. So that no token
+    outweighs the others, a ratio above MAX_OWN_WEIGHT counts as that, without a slope of its own. Where a clamp of the
+    KL is active the gradient is exactly 0, because the ratio's alone would push away from the reference.
+    """
+    is_clamped = kl_is_clamped(current_logprobs, reference_logprobs, config)
+    ratio = torch.where(is_clamped, ratio.detach(), ratio).clamp(max=MAX_OWN_WEIGHT)
+    return importance_weight * ratio * kl_penalty(current_logprobs, reference_logprobs, config)
 
 
 def kl_is_clamped(

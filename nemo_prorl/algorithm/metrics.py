@@ -18,15 +18,17 @@ import torch
 from numpy.typing import NDArray
 
 from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
-from nemo_prorl.algorithm.mismatch import importance_weights
+from nemo_prorl.algorithm.mismatch import importance_ratio, importance_weights
 from nemo_prorl.algorithm.ratio import clip_bindings, probability_ratio
-from nemo_prorl.config import AlgorithmConfig, KlEstimator
+from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
 from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
 LARGEST_RATIO = 1e30
 """Larger ratios are reported as this, because JSON, and so the alarm on the largest ratio, knows no infinity."""
 MAX_QUANTILE_SAMPLE = 2048
 """Values that a part keeps of a distribution: 16 KiB to send, whatever the batch size."""
+
+EFFECTIVE = "objective/effective_sample_share"
 
 _Values = NDArray[np.float64]
 _T = TypeVar("_T")
@@ -78,6 +80,8 @@ class UpdateStatistics:
     maxima: Mapping[str, float] = field(default_factory=dict)
     deviations: Mapping[str, Moments] = field(default_factory=dict)
     samples: Mapping[str, QuantileSample] = field(default_factory=dict)
+    effective: Mapping[str, Moments] = field(default_factory=dict)
+    """Metric -> moments of weights whose effective sample size it is, as a share of their number."""
 
 
 def update_statistics(
@@ -87,9 +91,11 @@ def update_statistics(
     *,
     is_first: bool = False,
     with_kl: bool = True,
+    ages_B: Sequence[int] = (),
 ) -> UpdateStatistics:
     """Returns statistics of one update over this replica's rows, under the weights before the update. Without
-    `with_kl` the KL to the reference is left out.
+    `with_kl` the KL to the reference is left out. ages_B: how many updates older the weights were that sampled each
+    row, if the effective sample size is to be split by that.
 
     Before a step's first update (`is_first`) these are the weights of old_logprobs. The KL is then computed from
     old_logprobs, because another pass, with other rows in its micro-batches, differs in the last bits and would hide
@@ -156,7 +162,24 @@ def update_statistics(
         },
         deviations={"objective/advantage": Moments.of(rows)},
         samples={"objective/ratio": QuantileSample.of(ratios, (1, 99))},
+        effective=_effective_samples(current - sampler, mask_BT, ages_B),
     )
+
+
+def _effective_samples(
+    log_ratio_BT: torch.Tensor, mask_BT: torch.Tensor, ages_B: Sequence[int]
+) -> dict[str, Moments]:
+    """Returns the moments of the tokens' ratios of current to sampler probability, and those by age."""
+    ratio_BT = importance_ratio(log_ratio_BT, mask_BT, CorrectionLevel.token).numpy()
+    weights_BT, mask, ages = (
+        ratio_BT.clip(1 / LARGEST_RATIO, LARGEST_RATIO),
+        mask_BT.numpy(),
+        np.array(ages_B),
+    )
+    found = {EFFECTIVE: weights_BT[mask]}
+    for age in np.unique(ages):
+        found[f"{EFFECTIVE}_age_{age:.0f}"] = weights_BT[ages == age][mask[ages == age]]
+    return {name: Moments.of(values) for name, values in found.items() if len(values)}
 
 
 def sampler_agreement(
@@ -207,11 +230,11 @@ def merge_statistics(parts: Sequence[UpdateStatistics]) -> dict[str, float]:
     for name, values in _by_name(part.maxima for part in parts).items():
         merged[name] = float(np.max(values))
     for name, moments in _by_name(part.deviations for part in parts).items():
-        # The population's: sqrt((M2 of the parts + squared differences of their means) / count).
-        count = sum(part.count for part in moments)
-        mean = sum(part.count * part.mean for part in moments) / count
-        squared = sum(part.squared_deviations + part.count * (part.mean - mean) ** 2 for part in moments)
-        merged[f"{name}_std"] = sqrt(squared / count)
+        merged[f"{name}_std"] = sqrt(_together(moments)[1])
+    for name, moments in _by_name(part.effective for part in parts).items():
+        # Kish: (sum w)^2 / (n sum w^2), which is mean^2 / (mean^2 + variance).
+        mean, variance = _together(moments)
+        merged[name] = mean**2 / (mean**2 + variance)
     for name, samples in _by_name(part.samples for part in parts).items():
         found = np.concatenate([sample.values for sample in samples])
         weights = np.concatenate([np.full(len(sample.values), sample.weight) for sample in samples])
@@ -220,6 +243,14 @@ def merge_statistics(parts: Sequence[UpdateStatistics]) -> dict[str, float]:
             value = np.quantile(found, percentile / 100, weights=weights, method="inverted_cdf")
             merged[f"{name}_p{percentile:02d}"] = float(value)
     return merged
+
+
+def _together(moments: Sequence[Moments]) -> tuple[float, float]:
+    """Returns mean and variance of the population of all parts."""
+    count = sum(part.count for part in moments)
+    mean = sum(part.count * part.mean for part in moments) / count
+    squared = sum(part.squared_deviations + part.count * (part.mean - mean) ** 2 for part in moments)
+    return mean, squared / count
 
 
 def _by_name(parts: Iterable[Mapping[str, _T]]) -> dict[str, list[_T]]:

@@ -16,8 +16,8 @@ from nemo_prorl.algorithm.numerics import exp, response_mean, response_sum
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode
 
 MAX_OWN_WEIGHT = 5.0
-"""Largest weight of a token where correction_high bounds another ratio than the token's own, so that no token outweighs
-the others: IcePop's upper bound."""
+"""Largest weight of a token where correction_high bounds another ratio than the token's own, and in the weighted KL, so
+that no token outweighs the others: IcePop's upper bound."""
 
 
 @dataclass(frozen=True, slots=True)

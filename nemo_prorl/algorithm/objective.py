@@ -10,11 +10,11 @@ from functools import partial
 
 import torch
 
-from nemo_prorl.algorithm.kl import kl_penalty
+from nemo_prorl.algorithm.kl import kl_penalty, weighted_kl_penalty
 from nemo_prorl.algorithm.mismatch import importance_weights
 from nemo_prorl.algorithm.numerics import at_least_float32
 from nemo_prorl.algorithm.ratio import probability_ratio, surrogate
-from nemo_prorl.config import Aggregation, AlgorithmConfig, KlIn
+from nemo_prorl.config import Aggregation, AlgorithmConfig, RatioLevel
 from nemo_prorl.types import Totals, TrainBatch
 
 
@@ -37,8 +37,9 @@ def policy_loss(
 
     Gradients flow into current_logprobs_BT and, if the bonus is on, entropy_BT. Positions outside the response
     contribute exactly 0 to value and gradient, whatever they contain; so does w L of a token whose advantage or weight
-    is 0, whatever its ratio. The importance weight applies to L alone, and a token whose weight is 0 still counts in
-    `totals`. Raises ValueError on tensors that differ in shape from the batch, and on empty totals.
+    is 0, whatever its ratio. The importance weight applies to L and, with kl_weighted, to the KL; a token whose weight
+    is 0 still counts in `totals`. Raises ValueError on tensors that differ in shape from the batch, and on empty
+    totals.
     """
     _check_shapes(current_logprobs_BT, entropy_BT, batch)
     current_BT = at_least_float32(current_logprobs_BT)
@@ -59,8 +60,12 @@ def policy_loss(
     chosen_BT = torch.where(counts_BT, current_BT, 0.0)
     loss_BT = -weight_BT * surrogate(ratio_BT, chosen_BT, advantages_B1, config)
     # A term that is off is left out, not multiplied by 0: its inputs may be absent, and 0 * infinity is NaN.
-    if config.kl_beta > 0 and config.kl_in is KlIn.loss:
-        loss_BT = loss_BT + config.kl_beta * kl_penalty(current_BT, reference_BT, config)
+    if config.has_kl_in_loss:
+        kl_BT = kl_penalty(current_BT, reference_BT, config)
+        if config.kl_weighted:
+            ratio_BT = probability_ratio(current_BT, old_BT, mask_BT, RatioLevel.token)
+            kl_BT = weighted_kl_penalty(current_BT, reference_BT, ratio_BT, weight_BT, config)
+        loss_BT = loss_BT + config.kl_beta * kl_BT
     if entropy_coefficient != 0:
         entropy_BT = torch.where(mask_BT, entropy_BT.to(current_BT.dtype), 0.0)
         loss_BT = loss_BT - entropy_coefficient * entropy_BT

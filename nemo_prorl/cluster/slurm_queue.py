@@ -1,30 +1,83 @@
-"""Queries Slurm's queue for a job, for example the one that holds the lock of a run's folder."""
+"""Asks Slurm's queue, here and nowhere else. What squeue does not answer is not known, which is not the same as gone.
+
+A job's state is squeue's name for it, such as PENDING or CANCELLED, or GONE or NOT_KNOWN.
+"""
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nemo_prorl.run_folder.lock import LockHolder, this_process
 
-ANSWER_S = 30.0
-"""Timeout of squeue."""
+ANSWER_S, PAUSE_S = 30.0, 2.0
+"""How long squeue may take, and the pause before it is asked again."""
+GONE = "gone"
+"""Slurm has forgotten the job, as it does some minutes after its end."""
+NOT_KNOWN = "not known"
+ENDED = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "TIMEOUT", GONE,
+)  # fmt: skip
+"""States of jobs that have left their nodes for good; in all others but NOT_KNOWN a job waits, runs or ends."""
+_FORMAT = "job|%A|%T|%r|%Z|%o"
 
 
-def job_state(job_id: str) -> str:
-    """Returns squeue's name for the state of a job that waits or runs; empty for any other."""
-    answer = _ask(job_id)
-    return answer.stdout.strip() if answer is not None and answer.returncode == 0 else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """A job of this user that Slurm lists: one that waits, runs, or ended minutes ago."""
+
+    job: str
+    state: str
+    reason: str
+    """Why it waits, in squeue's word."""
+    work_dir: str
+    command: str
+    """The path of its script and the arguments, with spaces between them."""
 
 
-def has_ended(job_id: str) -> bool:
-    """Returns whether squeue says that the job has ended and left its nodes; False if squeue does not answer. Only for
-    jobs of this user on this cluster, because Slurm may hide others."""
-    answer = _ask(job_id)
-    if answer is None:
-        return False
-    if answer.returncode:  # Slurm forgets old jobs
-        return "Invalid job id" in answer.stderr
-    return not answer.stdout.strip()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """One answer of squeue about the jobs of this user on this cluster."""
+
+    jobs: Mapping[str, QueuedJob] = field(default_factory=dict)
+    problem: str = ""
+    """Why there is no answer; empty if there is one."""
+    cluster: str = ""
+    user: str = ""
+
+    def state(self, job: str, *, cluster: str = "", user: str = "") -> str:
+        """Returns a job's state. NOT_KNOWN without an answer, and for the job of another user or cluster, which squeue
+        does not list although it may run."""
+        is_elsewhere = any(a and b and a != b for a, b in ((cluster, self.cluster), (user, self.user)))
+        if self.problem or is_elsewhere:
+            return NOT_KNOWN
+        return self.jobs[job].state if job in self.jobs else GONE
+
+
+def ask_queue(*, tries: int = 1, timeout_s: float = ANSWER_S) -> Queue:
+    """Returns squeue's answer, the first of `tries`, or why there is none."""
+    user, problem = _user(), ""
+    for number in range(tries):
+        time.sleep(PAUSE_S if number else 0.0)
+        output, problem = _run(
+            ["squeue", "--me", "--states=all", "--noheader", f"--format={_FORMAT}"], timeout_s
+        )
+        # A line that begins otherwise continues an argument with a line break.
+        rows = [line.split("|", 5)[1:] for line in output.splitlines() if line.startswith("job|")]
+        if not problem and output.strip() and not rows:
+            problem = f"squeue says {output.split()[0]!r}"
+        if not problem:
+            jobs = (
+                QueuedJob(job=job, state=state, reason=reason, work_dir=folder, command=command)
+                for job, state, reason, folder, command in rows
+            )
+            return Queue(jobs={job.job: job for job in jobs}, cluster=_cluster(timeout_s), user=user)
+    return Queue(problem=problem, user=user)
 
 
 def is_gone(holder: LockHolder) -> bool:
@@ -41,12 +94,34 @@ def is_gone(holder: LockHolder) -> bool:
         return False
     if holder.job == here.job:
         return holder.restarts < here.restarts
-    return has_ended(holder.job)
+    return ask_queue(tries=2).state(holder.job) in ENDED
 
 
-def _ask(job_id: str) -> subprocess.CompletedProcess[str] | None:
-    command = ["squeue", "--noheader", f"--job={job_id}", "--format=%T"]
+def _user() -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # as in a container
+        return os.environ.get("SLURM_JOB_USER", "")
+
+
+def _cluster(timeout_s: float) -> str:
+    """Returns the cluster's name; empty if Slurm does not say it."""
+    output, _problem = _run(["scontrol", "show", "config"], timeout_s)
+    pairs = (line.partition("=") for line in output.splitlines())
+    return next((value.strip() for name, _, value in pairs if name.strip() == "ClusterName"), "")
+
+
+def _run(command: Sequence[str], timeout_s: float) -> tuple[str, str]:
+    """Returns (the output, why there is none)."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except FileNotFoundError:
+        return "", f"{command[0]} is not on this machine"
+    except OSError as error:
+        return "", f"{command[0]} cannot be run: {error}"
+    except subprocess.TimeoutExpired:
+        return "", f"{command[0]} gave no answer within {timeout_s:.0f} s"
+    said = " ".join(done.stderr.split())
+    if done.returncode or "error:" in said:  # squeue ends with 0 after some of its errors
+        return "", said or f"{command[0]} ended with code {done.returncode}"
+    return done.stdout, ""

@@ -6,7 +6,6 @@ the launcher, account and partition in slurm/site.env.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -16,14 +15,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nemo_prorl.cluster.folder_jobs import find_jobs, match_jobs
 from nemo_prorl.cluster.plan.chain import OF_LAST_STAGE, Chain
-from nemo_prorl.cluster.slurm_queue import job_state
+from nemo_prorl.cluster.slurm_queue import Queue
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.markers import is_done
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.slurm_jobs import Submission, note_submission, read_submissions, submissions_file
 
+DEFAULT_RUN_DIR = "runs/prorl"
+"""Folder of a launcher that is told none (slurm/)."""
 SHARED_SCRIPTS = ("slurm/common.sh", "slurm/reward.sh")
 """Scripts that every launcher uses."""
+LOOK_S = 1.0
+"""How long Slurm takes to look at a new job and to find a reason why it cannot start."""
+USUAL_REASONS = (
+    "None",
+    "Priority",
+    "Resources",
+    "Dependency",
+    "BeginTime",
+    "JobHeldUser",
+    "Reservation",
+    "Licenses",
+)
+"""squeue's words for a wait that ends by itself, or by the user's own command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,36 +49,18 @@ class Job:
     parent: str
     """Stage whose job has to succeed first; empty if there is none to wait for."""
     launcher: Path
-    command: tuple[str, ...]
-    """sbatch and its arguments, without the dependency on the parent's job."""
+    log: str
+    options: tuple[str, ...]
+    """The user's options for sbatch."""
+    overrides: tuple[str, ...]
+    """Arguments of the launcher."""
 
     def after(self, parent_id: str) -> list[str]:
-        """Returns the whole command. If the parent's job fails, Slurm cancels this one instead of keeping it
+        """Returns the command of sbatch. If the parent's job fails, Slurm cancels this one instead of keeping it
         waiting."""
-        sbatch, *arguments = self.command
         waiting = [f"--dependency=afterok:{parent_id}", "--kill-on-invalid-dep=yes"] if parent_id else []
-        return [sbatch, *waiting, *arguments]
-
-
-class Submissions:
-    """The ids of a run's jobs by stage, in RUN/slurm/jobs.json, so that a repeated `submit` skips queued stages."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self.folder = run_dir / "slurm"
-        self._path = self.folder / "jobs.json"
-        self._ids: dict[str, str] = {}
-        if self._path.is_file():
-            self._ids = json.loads(self._path.read_text(encoding="utf-8"))
-
-    def note(self, stage: str, job_id: str) -> None:
-        """Records a submission at once, so that it is known even if the next stage's sbatch fails."""
-        self._ids[stage] = job_id
-        replace_text(self._path, json.dumps(self._ids, indent=1) + "\n")
-
-    def living(self, stage: str) -> str:
-        """Returns the id of the stage's job if it waits or runs, else an empty string."""
-        job_id = self._ids.get(stage, "")
-        return job_id if job_id and job_state(job_id) else ""
+        own = ["--parsable", f"--output={self.log}"]
+        return ["sbatch", *waiting, *own, *self.options, str(self.launcher), *self.overrides]
 
 
 def find_launcher(stage: str, root: Path) -> Path:
@@ -78,14 +75,6 @@ def find_launcher(stage: str, root: Path) -> Path:
         names = ", ".join(map(str, found))
         raise ConfigError(f"stage {stage} has several launchers, {names}: leave one of them.")
     return found[0].relative_to(root)
-
-
-def cluster_size(launcher: Path, sbatch_options: Sequence[str]) -> tuple[int, int]:
-    """Returns the nodes, and GPUs per node, that a launcher requests, unless `sbatch_options` replace them."""
-    headers = re.findall(r"^#SBATCH\s+(--\S+)", launcher.read_text(encoding="utf-8"), re.MULTILINE)
-    options = "\n".join([*headers, *sbatch_options])
-    asked = dict(re.findall(r"--(nodes|gpus-per-node)=(?:\w+:)?(\d+)", options))
-    return int(asked.get("nodes", 1)), int(asked.get("gpus-per-node", 1))
 
 
 def plan_jobs(
@@ -103,24 +92,35 @@ def plan_jobs(
         stage = config.stage.name
         if is_done(Path(run_dir), stage):
             continue
-        launcher = find_launcher(stage, root)
-        log = f"--output={run_dir}/slurm/%x-%j.out"
-        command = ("sbatch", "--parsable", log, *sbatch_options, str(launcher))
-        command += tuple(arguments if config is chain[-1] else common)
-        parent = config.stage.parent if jobs else ""
-        jobs.append(Job(stage=stage, parent=parent, launcher=launcher, command=command))
+        job = Job(
+            stage=stage,
+            parent=config.stage.parent if jobs else "",
+            launcher=find_launcher(stage, root),
+            log=f"{run_dir.replace('%', '%%')}/slurm/%x-%j.out",
+            options=tuple(sbatch_options),
+            overrides=tuple(arguments if config is chain[-1] else common),
+        )
+        jobs.append(job)
     return jobs
 
 
-def dry_run_text(jobs: Sequence[Job], submissions: Submissions, missing: Mapping[str, str]) -> str:
+def dry_run_text(
+    jobs: Sequence[Job], run_dir: Path, missing: Mapping[str, str], found: Mapping[str, str], doubt: str = ""
+) -> str:
     """Returns a shell script that would submit the same jobs. Comments before it name the files that are `missing`
-    (path -> what makes it)."""
+    (path -> what makes it) and the `doubt` about the queue. found: stage -> its job in the queue."""
     lines = []
     if missing:
         lines += ["# Missing, and what makes each; the first job that needs one of them would fail:"]
         lines += [f"#   {path}\n#       {maker}" for path, maker in missing.items()] + [""]
-    lines += [f"mkdir -p {shlex.quote(str(submissions.folder))}  # sbatch does not make the folder of a log"]
+    lines += [f"# {doubt}", ""] if doubt else []
+    if any(job.stage not in found for job in jobs):
+        folder = shlex.quote(str(submissions_file(run_dir).parent))
+        lines += [f"mkdir -p {folder}  # sbatch does not make the folder of a log"]
     for job in jobs:
+        if job.stage in found:
+            lines.append(f"{_variable(job.stage)}={found[job.stage]}  # in the queue already")
+            continue
         command = shlex.join(job.after(f"@{_variable(job.parent)}" if job.parent else ""))
         command = command.replace("afterok:@", "afterok:$")  # shlex would quote a $
         for word in (job.launcher, *(["--parsable"] if job.parent else [])):
@@ -151,31 +151,69 @@ def check_slurm() -> None:
         )
 
 
-def submit(jobs: Sequence[Job], submissions: Submissions, root: Path) -> Iterable[tuple[Job, str, bool]]:
-    """Submits the jobs and yields (job, id, whether it was in the queue already). Raises ConfigError with sbatch's
-    message if it refuses one."""
-    submissions.folder.mkdir(parents=True, exist_ok=True)  # sbatch does not make the folder of a log
+def find_in_queue(
+    jobs: Sequence[Job], queue: Queue, run_dir: Path, root: Path, default_dir: str
+) -> dict[str, str]:
+    """Returns stage -> its job that waits or runs already. default_dir: the folder of a launcher that is told none.
+    Raises as `folder_jobs.find_jobs` and `folder_jobs.match_jobs`."""
+    launchers = {(root / job.launcher).resolve(): job.stage for job in jobs}
+    launchers = {path.resolve(): "" for path in root.glob("launchers/*.sh")} | launchers
+    is_default = (root / default_dir).resolve() == run_dir.resolve()
+    found = find_jobs(queue, run_dir, launchers, is_default=is_default)
+    return match_jobs(found, {job.stage: job.overrides for job in jobs}, run_dir)
+
+
+def queue_note(job: Job, job_id: str, submitted: Mapping[str, Submission]) -> str:
+    """Returns what to say of a job that is in the queue already. submitted: by stage, as recorded."""
+    known, note = submitted.get(job.stage), " (in the queue already"
+    if not known or known.job != job_id:
+        return f"{note}, submitted by hand)"
+    if known.options is None or tuple(known.options) == job.options:
+        return f"{note})"
+    return f"{note}, with other options of sbatch: {shlex.join(known.options) or 'none'})"
+
+
+def submit(
+    jobs: Sequence[Job], run_dir: Path, root: Path, in_queue: Mapping[str, str]
+) -> Iterable[tuple[Job, str]]:
+    """Submits the jobs that are not in the queue (stage -> id) and yields (job, id) of all. Raises ConfigError with
+    sbatch's message if it refuses one."""
     environment = site_environment(root)
     parent_id = ""
     for job in jobs:
-        job_id = submissions.living(job.stage)
-        is_old = bool(job_id)
-        if not is_old:
+        job_id = in_queue.get(job.stage, "")
+        if not job_id:
             command = job.after(parent_id)
             done = subprocess.run(
                 command, cwd=root, env=environment, capture_output=True, text=True, check=False
             )
             if done.returncode:
                 raise ConfigError(f"sbatch refuses {job.launcher}: {' '.join(done.stderr.split())}")
-            job_id = done.stdout.strip().partition(";")[0]
-            submissions.note(job.stage, job_id)
-        yield job, job_id, is_old
+            if not (given := re.search(r"^(\d+)(;.*)?$", done.stdout, re.MULTILINE)):  # a site may print more
+                raise ConfigError(
+                    f"sbatch gives no number for {job.launcher}: {' '.join(done.stdout.split())}"
+                )
+            job_id = given[1]
+            note_submission(
+                run_dir, job.stage, Submission(job=job_id, options=job.options, overrides=job.overrides)
+            )
+        elif job_id not in [entry.job for entry in read_submissions(run_dir).values()]:  # submitted by hand
+            note_submission(run_dir, job.stage, Submission(job=job_id))
+        yield job, job_id
         parent_id = job_id
+
+
+def blocked_jobs(queue: Queue, ids: Iterable[str]) -> dict[str, str]:
+    """Returns job -> squeue's word for why it waits, of those that may wait for ever."""
+    waiting = (queue.jobs[job_id] for job_id in ids if job_id in queue.jobs)
+    return {
+        job.job: job.reason for job in waiting if job.state == "PENDING" and job.reason not in USUAL_REASONS
+    }
 
 
 def site_environment(root: Path) -> dict[str, str]:
     """Returns this process's environment with the variables of slurm/site.env, or of $SITE_ENV, which bash reads as in
-    the launchers. Raises ConfigError if SITE_ENV does not exist or bash cannot read the file."""
+    the launchers. Raises ConfigError if SITE_ENV does not exist or the file ends the shell that reads it."""
     named = os.environ.get("SITE_ENV", "")
     site = Path(named or root / "slurm" / "site.env")
     if named and not site.exists():
@@ -184,10 +222,19 @@ def site_environment(root: Path) -> dict[str, str]:
         )
     if not site.exists():
         return dict(os.environ)
-    script = 'set -o allexport && source "$1" >&2 && env --null'
-    command = ["bash", "-c", script, "bash", str(site)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ConfigError(f"{site} cannot be read: {' '.join(done.stderr.split())}")
+    check = subprocess.run(["bash", "-n", str(site)], capture_output=True, text=True, check=False)
+    if check.returncode:
+        raise ConfigError(f"{site} cannot be read: {' '.join(check.stderr.split())}")
+    # As in the launchers, a last command that fails does not matter.
+    script = 'set -o allexport; source "$1" >&2; set +o allexport; env --null'
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", str(site)], capture_output=True, text=True, check=False
+    )
+    if done.returncode or not done.stdout:
+        said = " ".join(done.stderr.split())
+        raise ConfigError(
+            f"{site} ends the shell that reads it with code {done.returncode}{f' ({said})' if said else ''}, and so "
+            "every job: leave out `exit` and `set -e`, or correct the command that fails."
+        )
     pairs = (pair.partition("=") for pair in done.stdout.split("\0") if pair)
     return {name: value for name, _, value in pairs}

@@ -13,9 +13,12 @@ from nemo_prorl.commands.parsing import Parser
 
 DESCRIPTION = """\
 Several runs are a table with one line each, one run is described in a few lines, which --long shows of all.
-It only reads files, so it works at any time and on any machine that shares the folder. A number in brackets is the
-change of the mean over the last 20 steps from the mean over the 20 before. Exit code: 0, 2 if a folder is not a run."""
+It reads files, and asks squeue about the jobs of these runs. Where that cannot be asked, it guesses from the age of the
+last sign of life (`seen`), and says so. A number in brackets is the change of the mean over the last 20 steps from the
+mean over the 20 before. Exit code: 0, 2 if a folder is not a run."""
 
+ANSWER_S = 10.0
+"""How long squeue may take: less than for a submission, because a user looks on."""
 NO_RUNS = "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR."
 
 
@@ -27,9 +30,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.flag("--json", "prints a JSON list with one object per run")
     options = parser.parse_args(arguments)
     folders = options.runs or sorted(path.parent for path in Path("runs").glob("*/resolved.yaml"))
+    from nemo_prorl.cluster.slurm_queue import ask_queue
     from nemo_prorl.report.status import read_status, status_lines, status_table
+    from nemo_prorl.run_folder.starts import read_starts
 
-    found = [read_status(folder) for folder in folders]
+    uses_slurm = any(
+        (folder / "slurm").is_dir() or any(one.job for one in read_starts(folder)) for folder in folders
+    )
+    queue = ask_queue(timeout_s=ANSWER_S) if uses_slurm else None
+    found = [read_status(folder, queue) for folder in folders]
     if options.json:
         show([json.dumps([asdict(status) for status in found], indent=1)], exact=True)
     elif not found:

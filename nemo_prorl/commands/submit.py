@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nemo_prorl.commands.ending import show
+from nemo_prorl.cluster.folder_jobs import RUN_DIR_KEY, NotNow
+from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.lock import submitting_alone
+from nemo_prorl.run_folder.slurm_jobs import read_submissions, submissions_file
+from nemo_prorl.run_folder.storage import check_writable
 
 if TYPE_CHECKING:
     from nemo_prorl.cluster.plan.chain import Chain
     from nemo_prorl.cluster.submit import Job
-
-RUN_DIR_KEY = "exp_manager.explicit_log_dir"
 
 DESCRIPTION = """\
 stage=NAME  submits the chain up to this stage (default: the papers' eight runs)
@@ -55,52 +59,112 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         what = f"--sbatch {given.sbatch!r} cannot be read ({error})"
         raise ConfigError(f"{what}: close its quotation marks.") from None
-    overrides = given.overrides
-    is_placed = any(text.startswith(f"{RUN_DIR_KEY}=") for text in overrides)
-    if not is_placed and (run_dir := submit.site_environment(root).get("RUN_DIR")):
-        overrides.append(f"{RUN_DIR_KEY}={run_dir}")
-        is_placed = True
-    chain = _checked_chain(given.config_name, overrides, options)
-    run_dir = chain[0].exp_manager.explicit_log_dir
+    environment = submit.site_environment(root)
+    site_dir = environment.get("RUN_DIR", "")
+    chain = _checked_chain(given.config_name, given.overrides, site_dir, options, environment)
+    folder = chain[0].exp_manager.explicit_log_dir
+    run_dir = Path(folder)
     arguments = [] if given.config_name == "train" else ["--config-name", given.config_name]
-    arguments += [text for text in overrides if not text.startswith("stage=")]
-    arguments += [] if is_placed else [f"{RUN_DIR_KEY}={run_dir}"]
-    jobs = submit.plan_jobs(chain, run_dir=run_dir, arguments=arguments, sbatch_options=options, root=root)
-    submissions = submit.Submissions(Path(run_dir))
+    arguments += [text for text in given.overrides if not text.startswith("stage=") and not _is_run_dir(text)]
+    arguments += [f"{RUN_DIR_KEY}={folder}"]
+    jobs = submit.plan_jobs(chain, run_dir=folder, arguments=arguments, sbatch_options=options, root=root)
+    default_dir = site_dir or submit.DEFAULT_RUN_DIR
     if not jobs:
         print(f"every stage is done in {run_dir}: nothing to submit.")
-    elif given.dry_run:
-        text = submit.dry_run_text(jobs, submissions, missing_files(_of_jobs(chain, jobs)))
+        return 0
+    if given.dry_run:
+        text = _dry_run(jobs, run_dir, default_dir, missing_files(_of_jobs(chain, jobs)))
         show([text, *([submit.scripts_text(jobs, root)] if given.full else [])], exact=True)
-    else:
-        submit.check_slurm()
-        # The first job needs its model and data now; those of later stages may be missing.
-        if missing := missing_files(_of_jobs(chain, jobs[:1])):
-            raise ConfigError(
-                f"stage {jobs[0].stage} needs {next(iter(missing))}, which does not exist yet ({len(missing)} missing "
-                "in all): `python -m nemo_prorl plan` prints the command that makes each."
-            )
-        for job, job_id, is_old in submit.submit(jobs, submissions, root):
-            print(f"{job.stage:<8} job {job_id}{' (in the queue already)' if is_old else ''}", flush=True)
-        print(f"logs: {submissions.folder}/    queue: squeue --me    stop: scancel JOB")
+        return 0
+    submit.check_slurm()
+    # The first job needs its model and data now; those of later stages may be missing.
+    if missing := missing_files(_of_jobs(chain, jobs[:1])):
+        raise ConfigError(
+            f"stage {jobs[0].stage} needs {next(iter(missing))}, which does not exist yet ({len(missing)} missing "
+            "in all): `python -m nemo_prorl plan` prints the command that makes each."
+        )
+    try:
+        _submit(jobs, run_dir, default_dir)
+    except NotNow as error:
+        return say(f"{error} Nothing was submitted.", 1)
     return 0
 
 
-def _checked_chain(config_name: str, overrides: list[str], options: list[str]) -> Chain:
-    """Returns the chain, checked as by `plan` on the nodes that each launcher requests. Raises ConfigError."""
+def _dry_run(jobs: Sequence[Job], run_dir: Path, default_dir: str, missing: Mapping[str, str]) -> str:
+    """Returns a script that submits what the command would submit."""
     from nemo_prorl.cluster import submit
+    from nemo_prorl.cluster.slurm_queue import ask_queue
+
+    doubt, in_queue = "", dict[str, str]()
+    try:
+        in_queue = submit.find_in_queue(jobs, ask_queue(), run_dir, CONF_DIR.parent, default_dir)
+    except NotNow as error:  # on a laptop nothing has been submitted, and there is no doubt
+        doubt = str(error) if run_dir.exists() else ""
+    return submit.dry_run_text(jobs, run_dir, missing, in_queue, doubt)
+
+
+def _submit(jobs: Sequence[Job], run_dir: Path, default_dir: str) -> None:
+    """Submits what is not in the queue and prints every job. Raises as `submit.find_in_queue` and `submit.submit`."""
+    from nemo_prorl.cluster import submit
+    from nemo_prorl.cluster.slurm_queue import ask_queue
+
+    root, logs = CONF_DIR.parent, submissions_file(run_dir).parent
+    check_writable(f"{RUN_DIR_KEY}={run_dir}", logs)
+    ids = []
+    with submitting_alone(logs):
+        in_queue = submit.find_in_queue(jobs, ask_queue(tries=3), run_dir, root, default_dir)
+        before = read_submissions(run_dir)
+        for job, job_id in submit.submit(jobs, run_dir, root, in_queue):
+            note = submit.queue_note(job, job_id, before) if job.stage in in_queue else ""
+            print(f"{job.stage:<8} job {job_id}{note}", flush=True)
+            ids.append(job_id)
+    print(f"logs: {logs}/    queue: squeue --me    stop: scancel JOB")
+    time.sleep(submit.LOOK_S)
+    for job_id, reason in submit.blocked_jobs(ask_queue(timeout_s=5.0), ids).items():
+        advice = f"`scontrol show job {job_id}` says what it asks for. If the reason stays, cancel the job and change"
+        show([f"job {job_id} does not start: {reason}. {advice} --time, --nodes, partition or account."])
+
+
+def _checked_chain(
+    config_name: str,
+    overrides: Sequence[str],
+    site_dir: str,
+    options: Sequence[str],
+    environment: Mapping[str, str],
+) -> Chain:
+    """Returns the chain, checked as by `plan` on the nodes that each launcher gets. site_dir: the run's folder unless
+    the overrides name one. Raises ConfigError."""
+    from nemo_prorl.cluster import submit
+    from nemo_prorl.cluster.allocation import allocation
     from nemo_prorl.cluster.plan.chain import asked_chain
     from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
+    from nemo_prorl.config.compose import quoted
 
     root = CONF_DIR.parent
+    if site_dir and not any(map(_is_run_dir, overrides)):
+        overrides = [*overrides, f"{RUN_DIR_KEY}={quoted(site_dir)}"]
     chain, _ = asked_chain(config_name, overrides, CONF_DIR)
+    _check_folder(chain[0].exp_manager.explicit_log_dir)
     model = model_of(chain[0])
     for config in chain:
         launcher = root / submit.find_launcher(config.stage.name, root)
-        num_nodes, gpus_per_node = submit.cluster_size(launcher, options)
-        check_stage(config, Cluster(num_nodes=num_nodes, gpus_per_node=gpus_per_node), model)
+        asked = allocation(launcher.read_text(encoding="utf-8"), environment, options)
+        check_stage(config, Cluster(num_nodes=asked.num_nodes, gpus_per_node=asked.gpus_per_node), model)
     check_handovers(chain)
     return chain
+
+
+def _is_run_dir(override: str) -> bool:
+    return override.lstrip("+").startswith(f"{RUN_DIR_KEY}=")
+
+
+def _check_folder(folder: str) -> None:
+    """Raises ConfigError for a run's folder that launchers refuse, or that sbatch reads otherwise."""
+    if folder != folder.strip() or re.search(r"[\"'$\\\n]", folder):
+        raise ConfigError(
+            f"{RUN_DIR_KEY}={folder} cannot be the folder of a job: write one without quotes, $ and backslashes, and "
+            "without spaces at its ends."
+        )
 
 
 def _of_jobs(chain: Chain, jobs: Sequence[Job]) -> Chain:

@@ -46,6 +46,7 @@ from nemo_prorl.config.sections.exp_manager import (
     ExpManagerConfig,
     UseNemo,
 )
+from nemo_prorl.config.sections.lora import LoraConfig, LoraTargets
 from nemo_prorl.config.sections.model import Fp8Recipe, LayerSpec, ModelConfig, Precision, Recompute
 from nemo_prorl.config.sections.reward import FUNCTION_END_S, SERVICE, RewardConfig
 from nemo_prorl.config.sections.run import RunConfig

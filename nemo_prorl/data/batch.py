@@ -43,6 +43,8 @@ class TrainingRow:
 
     rollout: PreparedRollout
     advantage: float
+    policy_version: int
+    """Optimizer updates of the run that the weights that sampled it had behind them."""
 
 
 def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:

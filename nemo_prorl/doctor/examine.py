@@ -105,7 +105,7 @@ def examine_node(
     if "folders" in groups:
         findings += _folders(config)
     if "packages" in groups:
-        findings += [_packages("packages", "train.txt", packages.installed_versions())]
+        findings += [_packages("packages", packages.lock_of_trainer(), packages.installed_versions())]
     if "start" in groups:
         findings += [_start(check_start, is_first=place.index == 0)]
     if asks_service:

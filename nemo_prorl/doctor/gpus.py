@@ -26,8 +26,10 @@ class GpuFacts:
     """Name and memory of each GPU, such as "NVIDIA H200 (140 GiB)"."""
     refusal: str = ""
     """The error with which a trainer with this configuration would stop; empty if it would start."""
-    transformer_engine: str = ""
-    """Why Transformer Engine cannot be imported; empty if it can or is not needed."""
+    has_transformer_engine: bool = True
+    """Whether Transformer Engine is installed."""
+    import_error: str = ""
+    """Why the installed Transformer Engine cannot be imported; empty if it can."""
 
 
 def judge_gpus(facts: GpuFacts, *, num_allocated: int) -> list[Finding]:
@@ -39,7 +41,7 @@ def judge_gpus(facts: GpuFacts, *, num_allocated: int) -> list[Finding]:
     if not facts.gpus:
         return [not_applicable("GPUs", f"none is used, {torch} computes on the CPU")]
     found = f"{len(facts.gpus)} x {facts.gpus[0]}, driver {facts.driver}, {torch} for CUDA {facts.cuda}"
-    gpus, engine = ok("GPUs", found), ok("Transformer Engine", "can be imported")
+    gpus = ok("GPUs", found)
     if len(set(facts.gpus)) > 1:
         found = f"they are of different kinds: {', '.join(facts.gpus)}"
         gpus = warning("GPUs", found, "request equal GPUs, because all wait for the slowest")
@@ -47,9 +49,16 @@ def judge_gpus(facts: GpuFacts, *, num_allocated: int) -> list[Finding]:
         seen = f"torch sees {len(facts.gpus)} of the {num_allocated} GPUs"
         advice = "look for a dead GPU with nvidia-smi, or start tasks with srun --gpu-bind=none"
         gpus = failure("GPUs", f"{seen} that Slurm has allocated to this job", advice)
-    if facts.transformer_engine:
-        advice = "install it as the Dockerfile does; without it training takes about twice the time"
-        engine = warning("Transformer Engine", facts.transformer_engine, advice)
+    engine = ok("Transformer Engine", "can be imported")
+    advice = "install what requirements/cuda.txt names (make setup-cuda)"
+    if (
+        facts.import_error
+    ):  # Megatron does without a package that is missing, but not without one that is broken
+        found = f"no training can start, because it is installed but not importable ({facts.import_error})"
+        engine = failure("Transformer Engine", found, advice)
+    elif not facts.has_transformer_engine:
+        advice += "; without it training takes about twice the time"
+        engine = warning("Transformer Engine", "is not installed", advice)
     return [gpus, engine]
 
 
@@ -77,20 +86,20 @@ def probe_gpus(device: Device) -> GpuFacts:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         gpus.append(f"{properties.name} ({properties.total_memory / 2**30:.0f} GiB)")
-    transformer_engine = ""
-    if importlib.util.find_spec("transformer_engine") is None:
-        transformer_engine = "is not installed"
-    else:
+    import_error = ""
+    has_transformer_engine = importlib.util.find_spec("transformer_engine") is not None
+    if has_transformer_engine:
         try:
             importlib.import_module("transformer_engine.pytorch")
         except Exception as error:  # a broken library may raise any error
-            transformer_engine = f"cannot be imported ({' '.join(str(error).split())[:200]})"
+            import_error = " ".join(str(error).split())[:200] or type(error).__name__
     return GpuFacts(
         torch=torch.__version__,
         cuda=torch.version.cuda or "",
         driver=driver_version(),
         gpus=gpus,
-        transformer_engine=transformer_engine,
+        has_transformer_engine=has_transformer_engine,
+        import_error=import_error,
     )
 
 

@@ -37,6 +37,13 @@ def by_name(versions: Mapping[str, str]) -> dict[str, str]:
     return {ALIASES.get(name, name): version.partition("+")[0] for name, version in normal.items()}
 
 
+def lock_of_trainer() -> str:
+    """Returns the name of the lock of this interpreter's environment: cuda.txt for vLLM's build for CUDA, else
+    train.txt."""
+    names = {one.metadata["Name"] for one in importlib.metadata.distributions()}
+    return "cuda.txt" if "vllm" in names else "train.txt"
+
+
 def judge_packages(name: str, lock: str, locked: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
     """Returns a failure if a package of ESSENTIAL differs, and a warning if another one does. lock: the name of the
     lock file, for messages."""
@@ -47,7 +54,7 @@ def judge_packages(name: str, lock: str, locked: Mapping[str, str], installed: M
         for package, version in locked.items()
         if installed.get(package) != version
     }
-    advice = f"install what {lock} names (make setup, or the Dockerfile)"
+    advice = f"install what {lock} names ({'make setup-cuda' if 'cuda' in lock else 'make setup'})"
     if essential := [text for package, text in different.items() if package in ESSENTIAL]:
         return failure(name, ", ".join(essential), advice)
     if different:

@@ -17,6 +17,7 @@ from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import Policy, Sampler
 from nemo_prorl.run_folder.storage import ENGINES_FILE, replace_text
 
+CPU_FILE = Path("/proc/cpuinfo")
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
@@ -50,7 +51,7 @@ def note_engines(policy: Policy, sampler: Sampler, run_dir: Path, say: Callable[
 def in_use() -> dict[str, str]:
     """Describes this rank's device and the libraries that drive it, as torch reports them."""
     if not torch.cuda.is_available():
-        return {"device": f"CPU {platform.machine()}", "torch": torch.__version__}
+        return {"device": f"CPU {processor()}", "torch": torch.__version__}
     capability = ".".join(map(str, torch.cuda.get_device_capability()))
     return {
         "device": f"{torch.cuda.get_device_name()}, capability {capability}",
@@ -60,6 +61,15 @@ def in_use() -> dict[str, str]:
         "cuDNN": str(torch.backends.cudnn.version()),
         "NCCL": ".".join(map(str, torch.cuda.nccl.version())),
     }
+
+
+def processor() -> str:
+    """Returns the name of the CPU's model, or else of its architecture. Equal sums need the same one."""
+    try:
+        found = re.search(r"^model name\s*: (.+)$", CPU_FILE.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.machine()
 
 
 def driver_version() -> str:

@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import sys
+import sysconfig
 import tempfile
 import warnings
 from pathlib import Path
@@ -25,6 +26,8 @@ ALWAYS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     # No telemetry from a training job.
     "VLLM_NO_USAGE_STATS": "1",
+    # No plug-ins. nemo-toolkit brings one for speech models, whose import takes 10 s and fails with a traceback.
+    "VLLM_PLUGINS": "",
     # Checkpoints are local folders; on a node without internet access, a request to the hub waits and then fails.
     "HF_HUB_OFFLINE": "1",
     # Progress bars would break up the run's own log lines.
@@ -130,6 +133,11 @@ def prepare() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for name, value in (ALWAYS | (CUDA_ONLY if has_cuda() else CPU_ONLY)).items():
         os.environ.setdefault(name, value)
+    # Transformer Engine compiles some kernels when they are first used, and stops without CUDA's headers. It looks for
+    # them in CUDA_HOME and /usr/local/cuda, and where the packages of CUDA 12 had them.
+    headers = Path(sysconfig.get_path("purelib"), "nvidia/cu13/include")
+    if (headers / "cuda_runtime.h").is_file():
+        os.environ.setdefault("NVTE_CUDA_INCLUDE_DIR", str(headers))
     # Where vLLM keeps its caches by default (vllm/envs.py in 0.32.0).
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vllm")
     if "VLLM_CACHE_ROOT" not in os.environ and not _can_make(cache):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.metadata
 import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, RunConfig, did_you_mean, one_line
+from nemo_prorl.config import ConfigError, Precision, RunConfig, did_you_mean, one_line
 from nemo_prorl.engines.environment import has_cuda
 
 
@@ -122,7 +123,8 @@ MEGATRON = Target(
     # speed, memory or rounding. Some that seem harmless are left out: the refit reads the weights right after the
     # optimizer's step (overlap_param_gather); passes vary in their number of tokens (tp_comm_overlap, CUDA graphs);
     # Megatron's output layer is not called (defer_embedding_wgrad_compute); gradient buffers are freed (nccl_ub);
-    # optimizer states are moved and saved as fp32 tensors (optimizer_cpu_offload, use_precision_aware_optimizer).
+    # optimizer states are moved and saved as fp32 tensors (optimizer_cpu_offload, use_precision_aware_optimizer);
+    # Transformer Engine 2.15 has no FP8 without FP8 gradients of weights (fp8_wgrad).
     allowed=(
         "recompute_modules",
         "cpu_offloading",
@@ -138,7 +140,6 @@ MEGATRON = Target(
         "batch_p2p_comm",
         "batch_p2p_sync",
         "barrier_with_L1_time",
-        "fp8_wgrad",
         "fp8_margin",
         "fp8_amax_history_len",
         "fp8_amax_compute_algo",
@@ -149,14 +150,67 @@ MEGATRON = Target(
 )
 
 
+_FP8_BLOCKS_OR_TENSORS = ("tensorwise", "blockwise")
+TAKES_EFFECT_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "fp8_margin": ("fp8", ("delayed",)),
+    "fp8_amax_history_len": ("fp8", ("delayed",)),
+    "fp8_amax_compute_algo": ("fp8", ("delayed",)),
+    "first_last_layers_bf16": ("fp8", _FP8_BLOCKS_OR_TENSORS),
+    "num_layers_at_start_in_bf16": ("fp8", _FP8_BLOCKS_OR_TENSORS),
+    "num_layers_at_end_in_bf16": ("fp8", _FP8_BLOCKS_OR_TENSORS),
+    "recompute_modules": ("recompute", ("selective",)),
+}
+"""Field of Megatron -> the option of `model`, and its values, without which Megatron ignores the field."""
+
+
+FLASH_ATTENTION = ("flash-attn", "flash-attn-3", "flash-attn-4")
+"""Distributions of which Transformer Engine uses any one."""
+
+
 def check_engine_args(config: RunConfig) -> None:
     """Raises ConfigError for a key of sampler.engine_args that vLLM lacks or that cannot be set."""
     _check(VLLM, config.sampler.engine_args, () if has_cuda() else RELIED_ON_ON_CPU)
 
 
 def check_megatron(config: RunConfig) -> None:
-    """Raises ConfigError for a key of model.megatron that cannot be set."""
-    _check(MEGATRON, config.model.megatron)
+    """Raises ConfigError for a key of model.megatron that cannot be set or would have no effect, and for an attention
+    that cannot run."""
+    given = config.model.megatron
+    _check(MEGATRON, given)
+    for name in given:
+        option, values = TAKES_EFFECT_WITH.get(name, ("", ()))
+        if option and (found := getattr(config.model, option).name) not in values:
+            raise ConfigError(
+                f"model.megatron.{name} has no effect with model.{option}={found}: leave it out, or write "
+                f"model.{option}={' or '.join(values)}."
+            )
+    if "attention_backend" in given:
+        _check_attention(str(given["attention_backend"]), config.model.precision)
+
+
+def _check_attention(backend: str, precision: Precision) -> None:
+    """Raises ConfigError for an attention that Transformer Engine would miss only in the first pass, after everything
+    is loaded."""
+    key = f"model.megatron.attention_backend={backend}"
+    if backend == "local":
+        raise ConfigError(
+            f"{key} leaves Transformer Engine without an attention: write auto, fused or unfused."
+        )
+    if backend == "flash" and not any(map(_is_installed, FLASH_ATTENTION)):
+        raise ConfigError(
+            f"{key} needs the package {FLASH_ATTENTION[0]}, which is not installed here: write auto, fused (cuDNN's) "
+            "or unfused."
+        )
+    if backend in ("flash", "fused") and precision is Precision.fp32:
+        raise ConfigError(f"{key} computes in 16 bits: write model.precision=bf16, or auto or unfused.")
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def fields_of(target: Target) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nemo_prorl.report.drawings import MAX_MARKERS, Curve, Drawing, Line
+from nemo_prorl.report.drawings import MAX_MARKERS, Band, Curve, Drawing, Line
 from nemo_prorl.report.panels import Kind
 
 PLOT_PX = 240
@@ -16,6 +16,8 @@ PLOT_WIDTH_PX, LETTER_PX = 300, 7
 def plotly_figure(drawing: Drawing) -> dict[str, Any]:
     """Returns data and layout, as Plotly.newPlot and plotly.graph_objects.Figure take them."""
     traces = [trace for number, line in enumerate(drawing.lines) for trace in _traces(drawing, line, number)]
+    if drawing.band:
+        traces.append(_band_trace(drawing.band, drawing.lines[0]))
     highest = max(float(line.points.values.max()) for line in drawing.lines)
     y_axis = AXIS | {"separatethousands": True, "exponentformat": "SI" if highest >= 1e4 else "e"}
     scale = drawing.scale
@@ -68,6 +70,22 @@ def _traces(drawing: Drawing, line: Line, number: int) -> list[dict[str, Any]]:
         return [trace]
     faint = trace | {"line": {"width": 1}, "meta": meta | {"role": "faint"}}
     return [faint, trace | {"hoverinfo": "skip", "hovertemplate": None, **_points(line.trend)}]
+
+
+def _band_trace(band: Band, line: Line) -> dict[str, Any]:
+    """Returns the band as one closed outline."""
+    upper, lower = _points(Curve(band.steps, band.high)), _points(Curve(band.steps, band.low))
+    return {
+        "type": "scatter",
+        "name": "forecast",
+        "mode": "lines",
+        "fill": "toself",
+        "line": {"width": 0},
+        "marker": {},
+        "hoverinfo": "skip",
+        "meta": {"colour": line.colour, "line": 0, "role": "band"},
+        **{axis: upper[axis] + lower[axis][::-1] for axis in upper},
+    }
 
 
 def _points(curve: Curve) -> dict[str, list[float]]:

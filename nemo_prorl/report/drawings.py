@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nemo_prorl.report.events import events_of, resets_of, stage_spans
+from nemo_prorl.report.forecast import outlook_of
 from nemo_prorl.report.health import unlike_held_out
 from nemo_prorl.report.panels import Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import Run
@@ -27,6 +28,7 @@ MAX_POINTS = 800
 """Most points of a drawn line: two per screen pixel of a chart's width."""
 NUM_WINDOWS = 50
 """A trend's window is the run's length divided by this."""
+NUM_BAND_POINTS = 12
 MIN_POINTS_FOR_TREND = 150
 """Shorter curves are drawn as they are."""
 
@@ -36,6 +38,14 @@ class Curve(NamedTuple):
 
     steps: FloatArray
     values: FloatArray
+
+
+class Band(NamedTuple):
+    """An interval over steps, all of shape [N]."""
+
+    steps: FloatArray
+    low: FloatArray
+    high: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,8 @@ class Drawing:
     scale: Scale
     description: str
     """Describes the picture in words."""
+    band: Band | None = None
+    """A forecast of the first line."""
 
 
 def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
@@ -92,7 +104,11 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
                 lines.append(line)
         if not any(line.points.values.any() for line in lines):
             lines = lines[:1]  # if all are zero, one line is enough
-        return [_drawing(panel, lines, runs)] if lines else []
+        drawing = _drawing(panel, lines, runs) if lines else None
+        if drawing and panel.has_forecast and (band := _forecast_band(runs[0])):
+            end = f"{band.low[-1]:.3g} to {band.high[-1]:.3g} at step {band.steps[-1]:.0f}"
+            drawing = replace(drawing, band=band, description=f"{drawing.description} Forecast: {end}.")
+        return [drawing] if drawing else []
     drawings: list[Drawing] = []
     unlike = unlike_held_out(runs)
     for metric, label in series:
@@ -104,6 +120,18 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
         lines = [line for line in made if line]
         drawings += [_drawing(part, lines, runs)] if lines else []
     return drawings
+
+
+def _forecast_band(run: Run) -> Band | None:
+    """Returns the forecast from the newest step to the end of the stage; None if there is none."""
+    outlook = outlook_of(run)
+    if not outlook.end:
+        return None
+    steps = np.unique(np.linspace(outlook.step, outlook.end, NUM_BAND_POINTS).round())
+    found = outlook.at([int(step) for step in steps])
+    if found[0].reason:
+        return None
+    return Band(steps, np.array([one.low for one in found]), np.array([one.high for one in found]))
 
 
 def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line | None:

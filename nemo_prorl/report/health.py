@@ -36,7 +36,7 @@ def checks_of(run: Run) -> list[Check]:
         "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
         "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
         "running": f"The last sign of life is {age} old.",
-        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old. The same command continues it.",
+        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old{_end(run)}",
     }[run.status]
     found = [Check(title="Progress", is_fine=run.status in ("finished", "running"), text=text)]
     damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
@@ -46,6 +46,15 @@ def checks_of(run: Run) -> list[Check]:
         text = f"{listed} cannot be read and are left out: look for a disk that is full or fails."
         found.append(Check(title="Damaged files", is_fine=False, text=text))
     return sorted([*found, *followed.checks()], key=lambda check: check.is_fine)
+
+
+def _end(run: Run) -> str:
+    """Says how the newest process ended, and how the run goes on."""
+    start = run.starts[-1] if run.starts else None
+    ended = f" ({start.end.rstrip('.')})" if start and start.end else ""
+    if start and start.job:
+        return f"{ended}. The same submission continues it, unless a job of it is in the queue (`status` says so)."
+    return f"{ended}. The same command continues it."
 
 
 def bests_of(run: Run) -> list[Best]:
@@ -110,6 +119,14 @@ def wall_s(run: Run) -> float:
 def num_tokens(run: Run) -> float:
     """Tokens sampled in training."""
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
+
+
+def short_duration(seconds: float) -> str:
+    """Formats seconds for tables, in at most four characters: "40s", "12m", "35h", "19d"."""
+    for unit, size_s, most in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
+        if seconds < most:
+            return f"{seconds / size_s:.0f}{unit}"
+    return f"{min(seconds / 86400, 999):.0f}d"
 
 
 def duration(seconds: float) -> str:

@@ -39,6 +39,8 @@ class Panel:
     """What the chart shows, what is good and what is bad: a sentence or two."""
     kind: Kind = Kind.lines
     log: bool = False
+    has_forecast: bool = False
+    """Whether a single run's chart goes on with `report.forecast`, as a band; its metric is the panel's first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,10 @@ REWARD = Section(
             title="Pass rate in training",
             unit="share of rollouts solved",
             series=(("reward/pass_rate", "all"), ("reward/{}/pass_rate", "{}")),
-            reading="Counts full scores only. If it lags behind the reward, the policy collects partial credit.",
+            reading="Counts full scores only. If it lags behind the reward, the policy collects partial credit. The "
+            "band goes on to the stage's end: there the mean of ten steps lies with a probability of 80 %, if the "
+            "curve stays the sigmoid that it has been since the last reset (see forecast --help).",
+            has_forecast=True,
         ),
         Panel(
             name="reward_parts",
@@ -362,6 +367,17 @@ MISMATCH = Section(
             series=(("objective/importance_weight_mean", "mean"),),
             reading="1 if sampler and trainer agree, or with algorithm.correction_level=off. If the mean differs from "
             "1 by more than a few per cent, the policy trains on rollouts of a different policy.",
+        ),
+        Panel(
+            name="effective_sample",
+            title="Effective sample size",
+            unit="share of tokens",
+            series=(
+                ("objective/effective_sample_share", "all"),
+                ("objective/effective_sample_share_age_{}", "sampled {} updates before"),
+            ),
+            reading="1 if the policy that is trained is the one that sampled. It falls with every update of a step and "
+            "with sampler.ahead; below one half most tokens hardly count, and the gradient is noise of the others.",
         ),
         Panel(
             name="importance_limited",

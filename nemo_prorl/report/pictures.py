@@ -61,6 +61,8 @@ def _draw(axis: Any, drawing: Drawing) -> None:
             elif len(line.points.steps) <= MAX_MARKERS:
                 look |= {"marker": "o", "markersize": 3}
             axis.plot(*(line.trend or line.points), **look)
+        if drawing.band:
+            axis.fill_between(*drawing.band, color=colour(drawing.lines[0].colour), alpha=0.2, linewidth=0)
     else:
         axis.stackplot(
             drawing.lines[0].points.steps,

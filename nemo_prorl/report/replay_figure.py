@@ -18,6 +18,7 @@ from nemo_prorl.training.control.signals import ENTROPY, KL, LENGTH, NO_EOS
 mpl.use("Agg")
 
 _COLOURS = {
+    ControllerAction.warn: "#3b6ea5",
     ControllerAction.reset: "#b0413e",
     ControllerAction.end_stage: "#c98a1b",
     ControllerAction.stop: "#5b2a86",

@@ -147,6 +147,8 @@ class Run:
             return "failed"
         if stage in self.outcomes:
             return "finished"
+        if self.starts and self.starts[-1].end:
+            return "stopped"
         return "running" if self.sign_of_life_s < RUNNING_S else "stopped"
 
 

@@ -1,23 +1,29 @@
-"""The state of a run from the files in its folder: it may be running, dead, waiting, or not begun."""
+"""The summary of a run from the files in its folder, and the state of its jobs from Slurm's queue."""
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from nemo_prorl.cluster.slurm_queue import Queue
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.health import bests_of, checks_of, duration
+from nemo_prorl.report.forecast import forecast_sentence, outlook_of
+from nemo_prorl.report.health import bests_of, checks_of, duration, short_duration
 from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_json, read_run
+from nemo_prorl.report.state import Jobs, Signs, describe, jobs_of
 from nemo_prorl.run_folder.checkpoints import newest_folder, step_of
+from nemo_prorl.run_folder.lock import is_held
 from nemo_prorl.run_folder.starts import Start, hours_by_stage, read_starts
 from nemo_prorl.run_folder.storage import ENGINES_FILE, MANIFEST_FILE
 from nemo_prorl.training.control.checks import RECENT
 
 COLUMNS = {
-    "state": "<9", "stage": "<8", "step": ">12", "reward": ">7", "held out": ">9", "left": ">11", "alarms": ">7",
+    "state": "<10", "stage": "<8", "step": ">12", "seen": ">6", "reward": ">7", "held out": ">9", "left": ">6",
+    "alarms": ">7",
 }  # fmt: skip
 """Column of the table -> its alignment and width."""
 HEARTBEAT_FILE = "heartbeat.json"
@@ -32,8 +38,12 @@ class RunStatus:
 
     run_dir: str
     state: str
-    """starting, training, silent, paused, stopped, waiting, failed, done, empty, or no run."""
+    """waiting, checking, starting, training, silent, paused, stopped, cancelled, failed, done, empty, or no run."""
     sentence: str
+    job: str = ""
+    """The Slurm job that trains or trained last; empty outside of Slurm."""
+    job_state: str = ""
+    """squeue's word for it, "gone" or "not known"."""
     stage: str = ""
     step: int | None = None
     """Steps of the run."""
@@ -65,16 +75,20 @@ class RunStatus:
     checkpoint_age_s: float | None = None
     engines: Mapping[str, str] = field(default_factory=dict)
     """What its newest process computes with; empty before its engines are ready."""
+    forecast: str = ""
+    """A sentence on the end of the stage; empty if it is over, or if the records do not allow one."""
     alarms: tuple[str, ...] = ()
 
 
-def read_status(folder: Path) -> RunStatus:
-    """Never raises for what it finds in the folder: every state of it has its sentence."""
+def read_status(folder: Path, queue: Queue | None = None) -> RunStatus:
+    """Never raises for what it finds in the folder: every state of it has its sentence. queue: squeue's answer; without
+    it the states of jobs are guesses."""
     starts = read_starts(folder)
+    jobs = jobs_of(folder, starts, queue)
     try:
         run = read_run(folder, with_prompts=False)
     except (ConfigError, KeyError, OSError, ValueError) as error:
-        return _without_steps(folder, starts, error)
+        return _without_steps(folder, starts, jobs, error)
     stage = starts[-1].stage if starts else str(run.last["stage"])
     in_stage = run.configs.get(stage, {})
     records = [record for record in run.steps if record["stage"] == stage]
@@ -84,8 +98,20 @@ def read_status(folder: Path) -> RunStatus:
     seconds = [sum(float(record.get(key, 0.0)) for key in LOOP_TIMES) for record in run.steps[-RECENT:]]
     step_s = fmean(seconds) if any(seconds) else None
     where = f"step {len(records)}{f' of {num_steps:,}' if num_steps else ''} of {stage}"
-    state, sentence = _state(run, stage, starts, where, step_s)
-    is_under_way = state not in ("done", "failed", "waiting")
+    signs = Signs(
+        stage=stage,
+        where=f"after {where}",
+        start=starts[-1] if starts else None,
+        seen_s=_seen_s(run, starts),
+        patience_s=max(RUNNING_S, SILENT_STEPS * (step_s or 0.0)),
+        step=int(run.last["step"]),
+        beat=read_json(folder / HEARTBEAT_FILE),
+        failures=run.failures,
+        outcomes=run.outcomes,
+        is_unlocked=_is_unlocked(folder, starts),
+    )
+    state, sentence = describe(signs, jobs)
+    is_under_way = stage not in run.failures and stage not in run.outcomes
     left_s = step_s * max(0, num_steps - len(records)) if step_s and num_steps and is_under_way else None
     best = next(iter(bests_of(run)), None)
     reward, pass_rate = (_recent_mean(run, key) for key in ("reward/mean", "reward/pass_rate"))
@@ -95,12 +121,14 @@ def read_status(folder: Path) -> RunStatus:
         run_dir=str(folder),
         state=state,
         sentence=sentence,
+        job=jobs.last.job if jobs.last else "",
+        job_state=jobs.last.state if jobs.last else "",
         stage=stage,
         step=int(run.last["step"]),
         stage_step=len(records),
         num_steps=num_steps,
-        phase=str(read_json(folder / HEARTBEAT_FILE).get("phase", "")),
-        seen_s=_seen_s(run, starts),
+        phase=str(signs.beat.get("phase", "")),
+        seen_s=signs.seen_s,
         step_s=step_s,
         reward=reward[0],
         reward_change=reward[1],
@@ -117,6 +145,7 @@ def read_status(folder: Path) -> RunStatus:
         checkpoint_step=step_of(checkpoint) if checkpoint else None,
         checkpoint_age_s=max(0.0, time.time() - saved) if saved is not None else None,
         engines=read_json(folder / ENGINES_FILE),
+        forecast=forecast_sentence(outlook_of(run)) if is_under_way else "",
         alarms=tuple(
             f"{check.title}: {check.text}"
             for check in checks_of(run)
@@ -135,10 +164,12 @@ def status_table(found: Sequence[RunStatus], width: int = 80) -> list[str]:
         name, total = status.run_dir, f"/{status.num_steps}" if status.num_steps else ""
         step = "-" if status.stage_step is None else f"{status.stage_step}{total}"
         scores = ("-" if score is None else f"{score:.3f}" for score in (status.reward, status.held_out))
-        left = "-" if status.left_s is None else duration(status.left_s)
+        seen, left = (
+            "-" if age_s is None else short_duration(age_s) for age_s in (status.seen_s, status.left_s)
+        )
         name = name if len(name) <= room else f"…{name[1 - room :]}"
         alarms = str(len(status.alarms) or "-")
-        rows.append((name, status.state, status.stage[:8], step, *scores, left, alarms))
+        rows.append((name, status.state, status.stage[:8], step, seen, *scores, left, alarms))
     return [
         f"{name:<{room}} "
         + "".join(f"{cell:{form}}" for cell, form in zip(cells, COLUMNS.values(), strict=True))
@@ -177,28 +208,29 @@ def status_lines(status: RunStatus) -> list[str]:
         lines.append("  no checkpoint yet")
     if status.engines:
         lines.append("  in use: " + "; ".join(f"{name}: {value}" for name, value in status.engines.items()))
+    lines += [f"  {status.forecast}"] if status.forecast else []
     return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
 
 
-def _without_steps(folder: Path, starts: Sequence[Start], error: Exception) -> RunStatus:
+def _without_steps(folder: Path, starts: Sequence[Start], jobs: Jobs, error: Exception) -> RunStatus:
     """The status of a folder whose metrics.jsonl is absent, empty or not a run's."""
-    state, stage = "no run", starts[-1].stage if starts else ""
-    reasons = (read_json(path).get("reason") for path in sorted(folder.glob("stages/*.failed")))
+    state, seen_s = "no run", time.time() - starts[-1].seen if starts else None
+    failures = {
+        path.stem: str(read_json(path).get("reason", "")) for path in sorted(folder.glob("stages/*.failed"))
+    }
+    stage = starts[-1].stage if starts else jobs.every[0].stage if jobs.every else next(iter(failures), "")
     if not folder.is_dir():
         sentence = "there is no such folder: write the exp_manager.explicit_log_dir of a run."
-    elif reason := next(filter(None, reasons), None):
-        state, sentence = "failed", f"failed before its first step: {reason}"
-    elif starts and starts[-1].end:
-        state, sentence = "stopped", f"stopped before its first step: {starts[-1].end}"
-    elif starts:
-        age_s = time.time() - starts[-1].seen
-        state = "starting" if age_s < RUNNING_S else "silent"
-        sentence = f"{stage} starts, since {duration(time.time() - starts[-1].began)}."
-        if state == "silent":
-            sentence = f"{stage} has not come to its first step, and was last seen {duration(age_s)} ago."
-    elif jobs := _jobs(folder):
-        stage, job = next(iter(jobs.items()))
-        state, sentence = "waiting", f"{stage} waits in the queue as job {job}, unless it was cancelled."
+    elif starts or jobs.every or failures:
+        signs = Signs(
+            stage=stage,
+            where="before its first step",
+            start=starts[-1] if starts else None,
+            seen_s=seen_s,
+            failures=failures,
+            is_unlocked=_is_unlocked(folder, starts),
+        )
+        state, sentence = describe(signs, jobs)
     elif (folder / "metrics.jsonl").is_file() or (folder / "resolved.yaml").is_file():
         if isinstance(error, NoRecords):
             sentence = str(error)
@@ -212,48 +244,19 @@ def _without_steps(folder: Path, starts: Sequence[Start], error: Exception) -> R
         run_dir=str(folder),
         state=state,
         sentence=sentence,
+        job=jobs.last.job if jobs.last else "",
+        job_state=jobs.last.state if jobs.last else "",
         stage=stage,
+        seen_s=seen_s,
         on_gpus=bool(starts) and starts[-1].on_gpus,
         num_starts=len(starts),
         stage_hours=hours_by_stage(starts),
     )
 
 
-def _state(
-    run: Run, stage: str, starts: Sequence[Start], where: str, step_s: float | None
-) -> tuple[str, str]:
-    """Returns the state of a run that has recorded something, and its sentence. where: the position in its stage."""
-    age_s, jobs = _seen_s(run, starts), _jobs(run.folder)
-    ago, end = duration(age_s), starts[-1].end if starts else ""
-    if stage in run.failures:
-        return "failed", f"{stage} failed after {where}: {run.failures[stage]}"
-    if stage in run.outcomes:
-        if waiting := next((name for name in jobs if name not in run.outcomes), ""):
-            job = f"job {jobs[waiting]}"
-            return (
-                "waiting",
-                f"{stage} is done; {waiting} waits in the queue as {job}, unless it was cancelled.",
-            )
-        return "done", f"done: {stage} ended after step {run.last['step']} ({run.outcomes[stage]})."
-    if end == "paused":
-        on = "the same command goes on with it"
-        if starts[-1].job:  # a launcher goes back to the queue; a shell in an allocation does not
-            again = f"{on}, unless job {starts[-1].job} is in the queue again"
-            on = "a job in the queue goes on with it" if stage in jobs else again
-        return "paused", f"paused after {where}, {ago} ago; {on}."
-    if end:
-        return "stopped", f"stopped after {where}, {ago} ago: {end}"
-    if age_s > max(RUNNING_S, SILENT_STEPS * (step_s or 0.0)):
-        said = f"no sign of life for {ago} after {where}: killed, or hanging; the same command goes on."
-        return "silent", said
-    beat = read_json(run.folder / HEARTBEAT_FILE)
-    if starts and not beat:  # none yet: the start removes that of the process before
-        return "starting", f"{stage} starts again after {where}, last sign of life {ago} ago."
-    doing = f"step {run.last['step']} of the run"
-    if beat:
-        phase_s = max(0.0, time.time() - float(beat["time"]))
-        doing += f"; {str(beat['phase']).replace('_', ' ')} for {duration(phase_s)}"
-    return "training", f"training after {where} ({doing}), seen {ago} ago."
+def _is_unlocked(folder: Path, starts: Sequence[Start]) -> bool:
+    """Whether the newest process ran on this machine and is gone: locks of other machines may be unseen here."""
+    return bool(starts) and starts[-1].host == socket.gethostname() and is_held(folder) is False
 
 
 def _seen_s(run: Run, starts: Sequence[Start]) -> float:
@@ -270,8 +273,3 @@ def _recent_mean(run: Run, key: str) -> tuple[float | None, float | None]:
     if not recent:
         return None, None
     return fmean(recent), fmean(recent) - fmean(before) if before else None
-
-
-def _jobs(folder: Path) -> dict[str, str]:
-    """Returns stage -> job, as `submit` has recorded them."""
-    return read_json(folder / "slurm" / "jobs.json")

@@ -6,8 +6,9 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -16,6 +17,8 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.telemetry import RunLog
 
 LOCK_FILE = "lock"
+SUBMIT_WAIT_S = 60.0
+"""How long a `submit` waits for another one in the same folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +58,64 @@ def lock_holder(folder: Path) -> LockHolder | None:
         return None
 
 
+def is_held(folder: Path) -> bool | None:
+    """Returns whether a process holds the folder's lock; None on a file system without locks. A process on another
+    machine may hold it unseen, if the file system does not share locks."""
+    try:
+        with (folder / LOCK_FILE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+
+
 def _locked(file: IO[str], path: Path) -> bool:
     """Tries to lock the file; returns whether this process holds the lock and `path` still names this file."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(file.fileno()).st_ino == path.stat().st_ino
-    except (BlockingIOError, FileNotFoundError):
-        return False
+    for pause_s in (0.05, 0.2, 0.0):  # is_held, which another process may have called, locks for an instant
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return os.fstat(file.fileno()).st_ino == path.stat().st_ino
+        except BlockingIOError:
+            time.sleep(pause_s)
+        except FileNotFoundError:
+            return False
+    return False
+
+
+@contextmanager
+def submitting_alone(folder: Path) -> Iterator[None]:
+    """Makes the folder and keeps other processes out of this function until the body ends; then deletes what it made,
+    unless the body has put something there. Raises ConfigError if another process stays for SUBMIT_WAIT_S. Lets
+    everybody in on a file system without locks."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    path, end = folder / "submitting", time.monotonic() + SUBMIT_WAIT_S
+    with ExitStack() as stack:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                file = stack.enter_context(path.open("a"))
+                if _locked(file, path):
+                    break
+            except FileNotFoundError:  # the other one has just deleted the folder
+                pass
+            except OSError:  # no locks
+                break
+            if time.monotonic() > end:
+                raise ConfigError(
+                    f"another submit is at work in {folder}: wait for its end, or remove {path} if it is gone."
+                )
+            time.sleep(0.2)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            for empty in made:
+                with suppress(OSError):
+                    empty.rmdir()
 
 
 def _put_aside(path: Path, holder: LockHolder) -> bool:

@@ -92,9 +92,16 @@ METRICS = {
     "masked or dropped.",
     "objective/importance_limited_rollout_fraction": "Share of rollouts with at least one token whose importance "
     "weight was truncated, masked or dropped.",
+    "objective/effective_sample_share": "Effective sample size of the step's tokens, as a share of their number: "
+    "(sum w)^2 / (n sum w^2) with w = current / sampler probability, unbounded. 1 if the policy that sampled is the "
+    "one that is trained.",
+    "objective/effective_sample_share_age_AGE": "The same over tokens whose sampler was AGE updates older than the "
+    "weights that they trained.",
     # The optimizer
     "optimizer/grad_norm": "Norm of the gradient before clipping, mean over the step's updates.",
     "optimizer/learning_rate": "Learning rate of the step's last update.",
+    "lora/GROUP/relative_change": "Low-rank training: norm of the difference to the reference over the norm of the "
+    "weights, for a group of matrices (`qkv`, `attention_out`, `mlp_up`, `mlp_down`), after the step's last update.",
     "optimizer/num_updates": "Optimizer updates of the run so far.",
     # Sampler and trainer
     "sampler/logprob_abs_diff_mean": "Absolute difference between the sampler's and the trainer's log-probability of a "

@@ -125,11 +125,8 @@ class Telemetry:
     ) -> None:
         """state: where the run begins or resumes; records of later steps are deleted. watch: gets every record, those
         of earlier processes first, and returns what to log about a new one."""
-        from nemo_prorl.run_folder import (
-            difficulty,
-            samples,
-            validations,
-        )  # slow; readers of metrics need none
+        # Slow to import; readers of metrics need none of them.
+        from nemo_prorl.run_folder import difficulty, records, samples, validations
 
         run_dir = Path(config.exp_manager.explicit_log_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -140,6 +137,8 @@ class Telemetry:
         self._watch = watch
         difficulty.difficulty_files(run_dir).take_back(state.step)
         samples.sample_files(run_dir).take_back(state.step)
+        records.rollout_files(run_dir).take_back(state.step)
+        self.digests = records.DigestLog(run_dir, state.step)
         validations.validation_files(run_dir).take_back(state.step)
         self._write_difficulty = partial(difficulty.write_difficulty, run_dir)
         self._write_samples = partial(samples.write_samples, run_dir, state.stage)

@@ -1,6 +1,7 @@
 """Takes a run back to the start of a stage, or to one of its checkpoints. What came later is moved, never deleted.
 
-RUN/set_aside/TIME/    checkpoints/, stages/, and the files of later steps (STEP_FOLDERS); metrics.jsonl, whole
+RUN/set_aside/TIME/    checkpoints/, stages/, and the files of later steps (STEP_FOLDERS); metrics.jsonl and
+                       digests.jsonl, whole
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from pathlib import Path
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
+from nemo_prorl.run_folder.records import DIGESTS, DigestLog
 from nemo_prorl.run_folder.telemetry import rewind_metrics
 
 FOLDER = "set_aside"
 RECORDS = "metrics.jsonl"
-STEP_FOLDERS = ("samples", "difficulty", "validations")
+STEP_FOLDERS = ("samples", "difficulty", "rollouts", "validations")
 """Folders of a run with a file per step or validation."""
 ENDINGS = (".done", ".failed")
 """Suffixes of the markers of how a stage ended."""
@@ -54,6 +56,9 @@ def rewind(run_dir: Path, stage: str, step: int | None = None) -> Rewound:
         rewind_metrics(
             run_dir / RECORDS, last.state.num_records if last else 0, last.state.step if last else 0
         )
+    if (run_dir / DIGESTS).is_file():
+        shutil.copy2(run_dir / DIGESTS, aside / DIGESTS)
+        DigestLog(run_dir, last.state.step if last else 0)
     for path in moved:
         target = aside / path.relative_to(run_dir)
         target.parent.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from nemo_prorl.data.batch import TrainingRow, balance
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.fleet import Key
-from nemo_prorl.types import FloatArray, PreparedRollout, TokenIds
+from nemo_prorl.types import FloatArray, PreparedRollout, RolloutOutline, TokenIds
 
 Packed = tuple[TokenIds, FloatArray, FloatArray, FloatArray]
 """One rollout's token ids and its sampler, old and reference log-probabilities, each [R]. The last two may be the same
@@ -42,20 +42,23 @@ def split_over_ranks(collection: Collection, config: RunConfig, ranks: Ranks) ->
         ]
     advantages = step_advantages(collection.groups, config.algorithm, kl_sums)
     num_updates = min(config.trainer.updates_per_step, len(collection.kept))
-    split: list[list[list[tuple[Key, float]]]] = []  # [update][replica] -> (rollout, advantage)
+    split: list[list[list[tuple[Key, float, RolloutOutline]]]] = []  # [update][replica] -> what it trains on
     for share in np.array_split(np.arange(len(collection.kept)), num_updates):
         members = [
-            ((collection.kept[place], member.rollout.sibling), float(advantage), member.rollout.length)
+            ((collection.kept[place], member.rollout.sibling), float(advantage), member.rollout)
             for place in share
             for member, advantage in zip(collection.groups[place].members, advantages[place], strict=True)
             if member.in_loss
         ]
-        parts = balance([length for *_, length in members], layout.data_parallel)
-        split.append([[members[index][:2] for index in part] for part in parts])
-    owner = {key: replica for parts in split for replica, part in enumerate(parts) for key, _ in part}
+        parts = balance([rollout.length for *_, rollout in members], layout.data_parallel)
+        split.append([[members[index] for index in part] for part in parts])
+    owner = {key: replica for parts in split for replica, part in enumerate(parts) for key, *_ in part}
     rows = _exchange(collection, owner, ranks)
     return [
-        [TrainingRow(rollout=rows[key], advantage=advantage) for key, advantage in parts[layout.replica]]
+        [
+            TrainingRow(rollout=rows[key], advantage=advantage, policy_version=outline.policy_version)
+            for key, advantage, outline in parts[layout.replica]
+        ]
         for parts in split
     ]
 

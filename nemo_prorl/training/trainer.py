@@ -1,24 +1,18 @@
-"""The loop that trains a stage: what one step does, and what follows it (`ProRLTrainer._close_step`)."""
+"""The loop that trains a stage: steps (training/step.py), and what follows each (`ProRLTrainer._close_step`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
-from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
-from nemo_prorl.algorithm.objective import policy_loss
 from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, ResetTo, RunConfig
-from nemo_prorl.data.batch import train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.run_folder.markers import delete_reset_request, reset_request_id
+from nemo_prorl.run_folder.records import write_rollouts
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.run_folder.validation_metrics import (
@@ -28,19 +22,20 @@ from nemo_prorl.run_folder.validation_metrics import (
     check_monitor,
     measurement_name,
 )
-from nemo_prorl.training import evaluation, splitting, step_metrics
+from nemo_prorl.training import evaluation
 from nemo_prorl.training.checkpoint import CheckpointWriter, SaveSchedule
 from nemo_prorl.training.control.controller import Decision, ResetController
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
-from nemo_prorl.training.sampling.collector import Collection, Collector, NothingToLearn, Saturated
-from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.digest import digest_of
+from nemo_prorl.training.sampling.collector import NothingToLearn, Saturated
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
-from nemo_prorl.training.sampling.refit import Refit, Refitted
+from nemo_prorl.training.sampling.refit import Refitted
 from nemo_prorl.training.stages import ENDS_STAGE, Outcome, last_line
+from nemo_prorl.training.step import Stepper, StepResult
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
-from nemo_prorl.types import Prompt, RunState, UpdateReport
+from nemo_prorl.types import Prompt, RunState
 
 
 class StoppedByController(RuntimeError):
@@ -71,34 +66,29 @@ class ProRLTrainer:
     """Metrics of the weights that this process begins with, as far as the checkpoint that it resumes has them."""
 
     def __post_init__(self) -> None:
-        config, policy, sampler, ranks = self.config, self.policy, self.sampler, self.ranks
-        say, beat = self.log.say, self.watchdog.beat
+        config = self.config
         self.run_dir = Path(config.exp_manager.explicit_log_dir)
         self.controller = ResetController(config.controller, self.state.controller)
         self.schedule = SaveSchedule(config.exp_manager.checkpoint_callback_params)
         self._measured = {**self.measured, **self._last_validation()}
         """Metrics of the current weights, from which the next checkpoint takes its score: those of the last step or,
         after a reset to an earlier checkpoint, those of that checkpoint's validation."""
-        self.stopwatch = Stopwatch(self.watchdog.enter, policy.take_peak_gib)
-        self.fleet = SamplerFleet(
-            sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=beat
-        )
-        self.refit = Refit(
-            self.canary, config=config, policy=policy, sampler=sampler, fleet=self.fleet, ranks=ranks, say=say
+        self.stopwatch = Stopwatch(self.watchdog.enter, self.policy.take_peak_gib)
+        self.stepper = Stepper(
+            config=config,
+            ranks=self.ranks,
+            policy=self.policy,
+            sampler=self.sampler,
+            grader=self.grader,
+            prompts=self.prompts,
+            canary=self.canary,
+            stopwatch=self.stopwatch,
+            say=self.log.say,
+            on_progress=self.watchdog.beat,
+            between=self._poll_saving,  # its time is counted in time/save_s
         )
         self.refitted = Refitted()
         """Result of the last refit."""
-        self.collector = Collector(
-            config=config,
-            prompts=self.prompts,
-            fleet=self.fleet,
-            policy=policy,
-            grader=self.grader,
-            ranks=ranks,
-            stopwatch=self.stopwatch,
-            say=say,
-            on_progress=beat,
-        )
 
     def fit(self) -> Outcome:
         """Trains the stage from where `state` stands. Returns why training ended or paused, after saving everything.
@@ -114,7 +104,7 @@ class ProRLTrainer:
             self._finish_saving()  # all ranks are here, so they can complete a checkpoint that is being written
             raise
         finally:
-            self.collector.drop_ahead()
+            self.stepper.collector.drop_ahead()
 
     def _run(self) -> Outcome:
         stage, step = self.state.stage, self.state.step
@@ -138,17 +128,17 @@ class ProRLTrainer:
             outcome = self._pause_at_start(saves=True)
         while outcome is None:
             self._poll_saving()
-            self.stopwatch.restart()
             # The next step's rollouts are sampled during this step's updates. Not before a checkpoint, because a run
             # that resumes from it samples them with newer weights and would get other rollouts.
             next_step = self.state.stage_step + 1
             is_last = next_step == self.config.trainer.num_steps
             ahead = self.config.sampler.ahead and not is_last and not self.schedule.is_due(next_step)
             try:
-                # sample, grade, keep informative groups
-                collection = self.collector.collect(self.state, ahead=ahead)
+                result = self.stepper.step(
+                    self.state, ahead=ahead, canary_limit=self.controller.canary_limit()
+                )
             except Saturated as saturated:
-                self.collector.drop_ahead()  # the last validation needs the sampler
+                self.stepper.collector.drop_ahead()  # the last validation needs the sampler
                 outcome = self._close_step({}, why=str(saturated))
                 continue
             except NothingToLearn as error:
@@ -158,19 +148,23 @@ class ProRLTrainer:
                     Outcome.stopped, self.state, str(error), saved=self.checkpoints is not None
                 )
                 raise NothingToLearn(sentence) from None
-            with self.stopwatch.pause():  # counted in time/save_s
-                self._poll_saving()
-            self.sampler.sleep()
-            reports, statistics = self._update(collection)
-            self._refit()
-            if self.telemetry is not None:
-                self.telemetry.prompts(self.state.step + 1, collection.sampled)
-            metrics = self._metrics(collection, reports, statistics)
-            self.deadline.note("step", self.stopwatch.elapsed_s())
-            self.state.step += 1
-            self.state.stage_step += 1
-            outcome = self._close_step(metrics)
+            outcome = self._close_step(self._noted(result))
         return outcome
+
+    def _noted(self, result: StepResult) -> dict[str, Any]:
+        """Notes what else the loop needs of a finished step. Returns its metrics, with the time that saving took."""
+        self.refitted = result.refitted
+        self.deadline.note("step", self.stopwatch.elapsed_s())
+        step, every = self.state.step, self.config.exp_manager.record_rollouts
+        if every and step % every == 0:
+            rows = result.collection.graded()
+            self.ranks.together(lambda: write_rollouts(self.run_dir, step, self.ranks.layout.rank, rows))
+        digest = digest_of(result, self.ranks)
+        if self.telemetry is not None:
+            self.telemetry.prompts(step, result.collection.sampled)
+            self.telemetry.digests.add(self.state, digest.as_record())
+        waited_s = self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0
+        return result.metrics | {"time/save_s": waited_s}
 
     def _pause_at_start(self, *, saves: bool = False) -> Outcome | None:
         """Pauses, and returns so, if a signal has come before the first step of this process. saves: there is something
@@ -262,7 +256,8 @@ class ProRLTrainer:
         by_clock = self.schedule.next_by_clock(self.state.stage_step, self.stopwatch.elapsed_s())
         decision, request, self.schedule.by_clock = self.ranks.from_main((decision, request, by_clock))
         if request not in ("", self.state.last_reset_request):
-            decision = decision or self.controller.reset_on_request(step)
+            if decision is None or decision.action is ControllerAction.warn:
+                decision = self.controller.reset_on_request(step)
             if decision.action is ControllerAction.reset:  # an end overtakes the request, which stays
                 self.state.last_reset_request = request
         if decision is not None and decision.action is ControllerAction.end_stage:
@@ -285,7 +280,7 @@ class ProRLTrainer:
         if best is None:
             reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
             return
-        self.collector.drop_ahead()
+        self.stepper.collector.drop_ahead()
         self.sampler.sleep()
         with self.stopwatch.measure("going_back_s"):
             self.policy.prepare_for_training()
@@ -296,77 +291,9 @@ class ProRLTrainer:
         self.controller.note_other_weights(self._measured)
         self._refit()
 
-    def _update(self, collection: Collection) -> tuple[list[UpdateReport], list[UpdateStatistics]]:
-        """Makes the step's optimizer updates. Returns a report and this replica's statistics for each. Raises
-        NonFiniteUpdate."""
-        algorithm = self.config.algorithm
-        loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient())
-        summarised = partial(update_statistics, config=algorithm, with_kl=self.config.measures_kl)
-        try:
-            with self.stopwatch.measure("exchange_s"):
-                updates = splitting.split_over_ranks(collection, self.config, self.ranks)
-        except ValueError as error:  # nothing has changed yet
-            raise NonFiniteUpdate(f"step {self.state.step + 1} is not trained on: {error}.") from error
-        reports: list[UpdateReport] = []
-        statistics: list[UpdateStatistics] = []
-        with self.stopwatch.measure("updates_s"):
-            self.policy.prepare_for_training()
-            for rows in updates:
-                batch = train_batch(rows)
-                report = self.policy.update(batch, loss)
-                self.watchdog.beat()
-                self.state.num_updates += 1
-                statistics.append(summarised(report, batch, is_first=not reports))
-                reports.append(report)
-            self.policy.finish_training()
-        return reports, statistics
-
-    def _entropy_coefficient(self) -> float:
-        """Returns this step's coefficient, which depends on the entropy of the step before."""
-        state = self.state
-        return active_entropy_coefficient(state.entropy_coefficient, state.entropy, self.config.algorithm)
-
     def _refit(self) -> None:
-        """Loads the policy's weights into the sampler and verifies them. Their version is the number of updates."""
-        self.collector.finish_ahead()
-        with self.stopwatch.measure("refit_s"):
-            self.sampler.wake()
-            limit = self.controller.canary_limit()
-            self.refitted = self.refit(self.state.num_updates, canary_limit=limit)
-
-    def _metrics(
-        self, collection: Collection, reports: Sequence[UpdateReport], statistics: Sequence[UpdateStatistics]
-    ) -> dict[str, Any]:
-        """Returns the metrics of one step, without those of its validation, and adapts the entropy coefficient to the
-        step's entropy. Collective."""
-        step_s = self.stopwatch.elapsed_s()
-        updates_before = self.state.num_updates - len(reports)
-        mine = [*statistics, *step_metrics.sampling_statistics(collection.prepared.values(), self.config)]
-        objective = merge_statistics([part for parts in self.ranks.gather_replicas(mine) for part in parts])
-        coefficient = self._entropy_coefficient()
-        self.state.entropy = objective["objective/entropy"]
-        self.state.entropy_coefficient = next_entropy_coefficient(
-            self.state.entropy_coefficient, self.state.entropy, self.config.algorithm
-        )
-        num_tokens = collection.num_tokens
-        return {
-            **step_metrics.collection_metrics(collection, self.config.shaping, updates_before),
-            **objective,
-            **self.refitted.metrics,
-            "sampler/num_preemptions": self.fleet.take_preemptions(),
-            "objective/loss": float(np.mean([report.loss for report in reports])),
-            "objective/entropy_coefficient": coefficient,
-            "optimizer/grad_norm": float(np.mean([report.grad_norm for report in reports])),
-            "optimizer/learning_rate": reports[-1].learning_rate,
-            "optimizer/num_updates": self.state.num_updates,
-            "data/num_too_long": self.prompts.num_too_long,
-            "throughput/num_tokens": num_tokens,
-            "throughput/tokens_per_s": num_tokens / step_s,
-            "throughput/exchange_mib": self.ranks.traffic.take() / 2**20,
-            "time/step_s": step_s,
-            "time/save_s": self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0,
-            **self.stopwatch.metrics(),
-        }
+        limit = self.controller.canary_limit()
+        self.refitted = self.stepper.refit(self.state, canary_limit=limit)
 
     def _has_all_steps(self) -> bool:
         return self.state.stage_step >= self.config.trainer.num_steps
@@ -388,7 +315,7 @@ class ProRLTrainer:
             groups, share = evaluation.evaluate(
                 self.held_out,
                 evaluation.validation_settings(self.config),
-                fleet=self.fleet,
+                fleet=self.stepper.fleet,
                 grader=self.grader,
                 ranks=self.ranks,
                 max_failed_share=self.config.reward.max_failed_share,
@@ -410,7 +337,7 @@ class ProRLTrainer:
     def _save(self) -> None:
         """Begins to save a checkpoint; training may go on meanwhile."""
         self.schedule.note_save()
-        self.collector.drop_ahead()
+        self.stepper.collector.drop_ahead()
         self.state.prompts = self.prompts.state()
         self.state.controller = self.controller.state()
         if self.checkpoints is not None:

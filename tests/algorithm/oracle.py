@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -34,9 +35,9 @@ def oracle_loss(
     entropy_coefficient: float,
     constant: list[list[float]] | None = None,
 ) -> float:
-    """Returns the loss. constant: the log-probabilities in the weight of cispo, which has no gradient; by default those
-    of `current`."""
-    total = 0.0
+    """Returns the loss. constant: the log-probabilities where no gradient flows, in the weight of cispo and in the
+    ratio of a clamped KL; by default those of `current`."""
+    total, unclamped = 0.0, replace(config, kl_clamp_log_ratio=0.0, kl_clamp_value=0.0)
     for b in range(len(batch)):
         positions = np.flatnonzero(batch.tokens.response_mask_BT[b])
         advantage = float(batch.advantages_B[b])
@@ -56,6 +57,12 @@ def oracle_loss(
                 if config.dual_clip and advantage < 0:
                     objective = max(objective, config.dual_clip * advantage)
             kl = oracle_kl(now[i], reference[i], config)
+            if config.kl_weighted:
+                before = (constant or current)[b][t]
+                is_clamped = oracle_kl(before, reference[i], config) != oracle_kl(
+                    before, reference[i], unclamped
+                )
+                kl *= weights[i] * min(MAX_OWN_WEIGHT, math.exp((before if is_clamped else now[i]) - old[i]))
             loss = -weights[i] * objective + config.kl_beta * kl - entropy_coefficient * entropy[b][t]
             total += {
                 Aggregation.token_mean: loss / totals.num_tokens,
@@ -118,12 +125,13 @@ def _configs() -> list[AlgorithmConfig]:
             CorrectionMode,
             (0.0, 1.5),
             ((0.0, 0.0), (0.5, 0.0), (0.0, 0.1), (20.0, 10.0)),
+            (False, True),
         )
     )
     configs = []
-    for aggregation, estimator, objective, ratio, level, mode, dual_clip, clamps in random.Random(0).sample(
-        product, 160
-    ):
+    for aggregation, estimator, objective, ratio, level, mode, dual_clip, clamps, weighted in random.Random(
+        0
+    ).sample(product, 160):
         configs.append(
             AlgorithmConfig(
                 aggregation=aggregation,
@@ -132,6 +140,7 @@ def _configs() -> list[AlgorithmConfig]:
                 kl_beta=0.3,
                 kl_clamp_log_ratio=clamps[0],
                 kl_clamp_value=clamps[1],
+                kl_weighted=weighted,
                 objective=objective,
                 ratio_level=ratio,
                 correction_level=level,

@@ -59,6 +59,11 @@ def empirical_quantile(values: list[float], share: float) -> float:
     return next(v for i, v in enumerate(ordered, 1) if i >= share * len(ordered) - 1e-9)
 
 
+def effective_share(logs: list[float]) -> float:
+    weights = [math.exp(log) for log in logs]
+    return sum(weights) ** 2 / (len(weights) * sum(w * w for w in weights))
+
+
 def oracle(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> dict[str, float]:
     rows = []
     for b in range(len(batch)):
@@ -107,6 +112,7 @@ def oracle(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> 
             for b in range(len(batch))
         ),
         "objective/kl_clamped_fraction": 0.0,
+        "objective/effective_sample_share": effective_share([row[0] - row[2] for row in rows]),
         "objective/advantage_std": statistics.pstdev(per_rollout),
         "objective/advantage_min": min(per_rollout),
         "objective/advantage_max": max(per_rollout),
@@ -278,6 +284,34 @@ def test_the_kl_at_sampling_is_the_mean_over_tokens():
     assert merge_statistics([kl_at_sampling([], [], config)]) == {}
 
 
+def test_the_effective_sample_size_is_split_by_the_age_of_the_rollouts(random_batch):
+    """Over two replicas with different ages; without a response a row has no age."""
+    batches = [random_batch(1, [3, 2, 4]), random_batch(2, [2, 0])]
+    ages, reports = [[0, 4, 0], [4, 1]], [report_on(batch, i) for i, batch in enumerate(batches)]
+    logs: dict[int, list[float]] = {}
+    parts = []
+    for batch, report, of_rows in zip(batches, reports, ages, strict=True):
+        parts.append(update_statistics(report, batch, CONFIG, ages_B=of_rows))
+        for row, t in np.argwhere(batch.tokens.response_mask_BT):
+            log = float(report.current_logprobs_BT[row, t]) - float(batch.sampler_logprobs_BT[row, t])
+            logs.setdefault(of_rows[row], []).append(log)
+    merged = merge_statistics(parts)
+    found = {name: value for name, value in merged.items() if "effective_sample_share_age" in name}
+    assert found == {
+        f"objective/effective_sample_share_age_{age}": pytest.approx(effective_share(of_age), rel=1e-9)
+        for age, of_age in logs.items()
+    }
+
+
+@pytest.mark.parametrize(("gap", "share"), [(0.0, 1.0), (-300.0, 1.0), (300.0, 1.0)])
+def test_an_effective_sample_size_is_finite_however_far_the_sampler_is(gap, share, make_batch):
+    batch = make_batch(advantages=[1.0], old=[[-1.0, -2.0]], sampler=[[-1.0 - gap, -2.0 - gap]])
+    report = report_on(batch, 0)
+    report.current_logprobs_BT[:] = batch.old_logprobs_BT
+    merged = merge_statistics([update_statistics(report, batch, CONFIG)])
+    assert merged["objective/effective_sample_share"] == pytest.approx(share)
+
+
 def test_a_nan_is_shown_not_hidden(random_batch):
     """In whichever token and replica it is."""
     for position in range(3):
@@ -287,7 +321,14 @@ def test_a_nan_is_shown_not_hidden(random_batch):
         parts = [update_statistics(*pair, CONFIG) for pair in zip(reports, batches, strict=True)]
         for order in (parts, parts[::-1]):
             merged = merge_statistics(order)
-            for name in ("kl_to_reference", "ratio_mean", "ratio_min", "ratio_max", "ratio_p99"):
+            for name in (
+                "kl_to_reference",
+                "ratio_mean",
+                "ratio_min",
+                "ratio_max",
+                "ratio_p99",
+                "effective_sample_share",
+            ):
                 assert math.isnan(merged[f"objective/{name}"]), name
             assert not math.isnan(merged["objective/entropy"])
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.cluster import submit
+from nemo_prorl.cluster import slurm_queue, submit
 from nemo_prorl.cluster.plan.chain import paper_stages
+from nemo_prorl.run_folder.lock import alone_in
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = sorted((ROOT / "launchers").glob("*.sh"))
@@ -20,17 +22,27 @@ HYPER_PARAMETERS = ("algorithm.", "trainer.", "sampler.", "data.", "shaping.", "
 SBATCH = """#!/bin/sh
 printf '%s\\n' "$*" >> {log}
 [ ! -e {folder}/refuses ] || {{ echo "sbatch: error: Invalid account" >&2; exit 1; }}
-echo $((100 + $(wc -l < {log})))
+id=$((100 + $(wc -l < {log})))
+while [ "$1" = "${{1#launchers/}}" ]; do shift; done
+echo "job|$id|PENDING|$(cat {folder}/reason 2>/dev/null || echo Priority)|$PWD|$PWD/$*" >> {folder}/queue
+cat {folder}/banner 2>&-
+[ -e {folder}/silent ] || echo $id
 """
-SQUEUE = "#!/bin/sh\ncat {folder}/queue 2>/dev/null\n"
+TOOLS = {
+    "sbatch": SBATCH,
+    "squeue": "#!/bin/sh\n[ ! -e {folder}/squeue.sh ] || . {folder}/squeue.sh\ncat {folder}/queue 2>&- || true\n",
+    "scontrol": "#!/bin/sh\necho ClusterName = eos\n",
+}
 
 
 class Slurm:
-    """A Slurm that records submissions. Its queue holds no job, or every job."""
+    """A Slurm that records submissions, whose jobs wait until they are ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._log = folder, folder / "submitted"
-        for name, text in (("sbatch", SBATCH), ("squeue", SQUEUE)):
+        self.queue = folder / "queue"
+        """Its lines are squeue's."""
+        for name, text in TOOLS.items():
             (folder / name).write_text(text.format(log=self._log, folder=folder))
             (folder / name).chmod(0o755)
 
@@ -38,8 +50,19 @@ class Slurm:
     def submitted(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
-    def keep_jobs(self) -> None:
-        (self.folder / "queue").write_text("PENDING\n")
+    def add(
+        self, job: str, command: str, *, state: str = "PENDING", reason: str = "None", cwd: Path = ROOT
+    ) -> None:
+        with self.queue.open("a") as queue:
+            queue.write(f"job|{job}|{state}|{reason}|{cwd}|{command}\n")
+
+    def end_jobs(self) -> None:
+        """Slurm shows jobs for some minutes after their end."""
+        text = self.queue.read_text().replace("|PENDING|", "|CANCELLED|")
+        self.queue.write_text(text)
+
+    def squeue_runs_first(self, script: str) -> None:
+        (self.folder / "squeue.sh").write_text(script)
 
     def refuse(self) -> None:
         (self.folder / "refuses").touch()
@@ -49,6 +72,7 @@ class Slurm:
 def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("SITE_ENV", "/dev/null")
+    monkeypatch.setattr(submit, "LOOK_S", 0.0)
 
 
 @pytest.fixture
@@ -106,9 +130,12 @@ def test_each_stage_waits_for_the_one_before(slurm: Slurm, files: list[str], tmp
         assert line.startswith(f"--dependency=afterok:{100 + number} --kill-on-invalid-dep=yes ")
     for line in lines:
         assert f"--output={tmp_path}/run/slurm/%x-%j.out" in line
-        assert line.endswith(" ".join([*files, "algorithm.kl_beta=0"]))
+        assert line.endswith(" ".join([*files[:-1], "algorithm.kl_beta=0", files[-1]]))
     assert (tmp_path / "run" / "slurm").is_dir(), "sbatch would lose the log without a word"
-    assert json.loads((tmp_path / "run" / "slurm" / "jobs.json").read_text())["run8"] == "108"
+    assert json.loads((tmp_path / "run" / "slurm" / "jobs.json").read_text())["run8"] == {
+        "job": "108", "options": [], "overrides": [*files[:-1], "algorithm.kl_beta=0", files[-1]],
+    }  # fmt: skip
+    assert [path.name for path in (tmp_path / "run" / "slurm").iterdir()] == ["jobs.json"]
 
 
 def test_done_stages_are_left_out(slurm: Slurm, files: list[str], tmp_path: Path) -> None:
@@ -124,7 +151,6 @@ def test_a_second_submission_goes_on_with_the_jobs_of_the_first(
     slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["submit", "stage=run2", *files]) == 0
-    slurm.keep_jobs()
     assert cli.main(["submit", "stage=run3", *files]) == 0
     assert capsys.readouterr().out.count("in the queue already") == 2
     assert len(slurm.submitted) == 3
@@ -133,12 +159,15 @@ def test_a_second_submission_goes_on_with_the_jobs_of_the_first(
 
 def test_jobs_that_are_no_longer_in_the_queue_are_submitted_again(slurm: Slurm, files: list[str]) -> None:
     assert cli.main(["submit", "stage=run1", *files]) == 0
+    slurm.end_jobs()
     assert cli.main(["submit", "stage=run1", *files]) == 0
-    assert len(slurm.submitted) == 2
+    slurm.queue.write_text("")
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    assert len(slurm.submitted) == 3
 
 
 def test_a_refusal_of_slurm_is_one_sentence(
-    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
+    slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slurm.refuse()
     assert cli.main(["submit", *files]) == 2
@@ -147,19 +176,34 @@ def test_a_refusal_of_slurm_is_one_sentence(
         == "error: sbatch refuses launchers/run1_8k.sh: sbatch: error: Invalid account\n"
     )
     assert len(slurm.submitted) == 1
+    assert not (tmp_path / "run").exists(), "nothing is left of it"
+
+
+def test_the_number_of_a_job_is_found_below_a_banner_and_its_absence_is_said(
+    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (slurm.folder / "banner").write_text("Welcome to eos, user 7\n")
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    assert capsys.readouterr().out.startswith("run1     job 101\n")
+    slurm.end_jobs()
+    (slurm.folder / "silent").touch()
+    assert cli.main(["submit", "stage=run1", *files]) == 2
+    assert (
+        "sbatch gives no number for launchers/run1_8k.sh: Welcome to eos, user 7" in capsys.readouterr().err
+    )
 
 
 def test_the_site_says_which_account_and_which_folder(
     slurm: Slurm, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = tmp_path / "site.env"
-    site.write_text(f"echo welcome\nBASE={tmp_path}\nRUN_DIR=$BASE/elsewhere\nSBATCH_ACCOUNT='my project'\n")
+    site.write_text(f"echo welcome\nBASE={tmp_path}\nRUN_DIR=$BASE/else=where\nSBATCH_ACCOUNT='my project'\n")
     monkeypatch.setenv("SITE_ENV", str(site))
     seen = submit.site_environment(ROOT)
     assert seen["SBATCH_ACCOUNT"] == "my project"
     assert not any("welcome" in name for name in seen), "what the file prints is no variable"
     assert cli.main(["submit", "stage=run1", *files[:-1]]) == 0
-    assert slurm.submitted[0].endswith(f"exp_manager.explicit_log_dir={tmp_path}/elsewhere")
+    assert slurm.submitted[0].endswith(f"exp_manager.explicit_log_dir={tmp_path}/else=where")
 
 
 def test_a_site_that_is_not_there_is_not_passed_over(
@@ -214,6 +258,7 @@ def test_a_dry_run_shows_a_script_that_submits_the_same(
     assert shown.startswith("mkdir -p "), "nothing is missing"
     subprocess.run(["bash", "-ec", shown], check=True)
     by_hand = slurm.submitted
+    slurm.end_jobs()
     assert cli.main(["submit", "stage=run2", "--sbatch=--time=1:00:00", *files]) == 0
     renumbered = [line.replace("afterok:103", "afterok:101") for line in slurm.submitted]
     assert renumbered == [*by_hand, *by_hand]
@@ -251,3 +296,325 @@ def test_another_parent_is_for_the_last_stage_alone(
     assert cli.main(["submit", f"stage={stage}", f"stage.parent={parent}", *files]) == 0
     given = {line.split("launchers/")[1].split("_")[0]: "stage.parent=" in line for line in slurm.submitted}
     assert given == submitted
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_queue, "PAUSE_S", 0.01)
+
+
+def test_a_squeue_that_fails_is_asked_again_and_is_no_answer(
+    slurm: Slurm, files: list[str], no_pause: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    down = 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1'
+    slurm.squeue_runs_first(
+        f"echo >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -gt 2 ] || {{ {down}; }}"
+    )
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    assert "run1     job 101 (in the queue already)" in capsys.readouterr().out
+    for problem in (
+        down,
+        "echo 'squeue: error: Invalid user: 1000' >&2; exit 0",
+        "echo nonsense; exit 0",
+        "sleep 9",
+    ):
+        slurm.squeue_runs_first(problem)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(slurm_queue.ask_queue, "__kwdefaults__", {"tries": 1, "timeout_s": 0.3})
+            assert cli.main(["submit", "stage=run1", *files]) == 1
+        said = capsys.readouterr()
+        assert said.err.startswith("error: squeue does not answer ("), problem
+        assert said.err.endswith("Nothing was submitted.\n")
+        assert said.out == ""
+    assert len(slurm.submitted) == 1
+    assert json.loads((tmp_path / "run" / "slurm" / "jobs.json").read_text())["run1"]["job"] == "101"
+
+
+@pytest.mark.parametrize("spelling", ["{0}", "'{0}'", "./run", "{0}/../run/"])
+def test_a_job_that_was_submitted_by_hand_is_that_of_its_stage(
+    slurm: Slurm, files: list[str], spelling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = f"{ROOT}/launchers/run1_8k.sh"
+    overrides = " ".join(files[:-1])
+    folder = spelling.format(tmp_path / "run")
+    slurm.add("68", f"{launcher} exp_manager.explicit_log_dir={folder} {overrides}", cwd=tmp_path)
+    slurm.add("69", f"{launcher} exp_manager.explicit_log_dir={folder}2 {overrides}", cwd=tmp_path)
+    slurm.add("70", f"{launcher} {overrides}")
+    assert cli.main(["submit", "stage=run2", *files]) == 0
+    out = capsys.readouterr().out
+    assert "run1     job 68 (in the queue already, submitted by hand)" in out
+    assert [line.partition(" ")[0] for line in slurm.submitted] == ["--dependency=afterok:68"]
+    assert cli.main(["submit", "stage=run2", *files]) == 0
+    assert "run1     job 68 (in the queue already)" in capsys.readouterr().out
+    assert len(slurm.submitted) == 1
+
+
+def test_a_launcher_without_a_folder_has_that_of_the_site(
+    slurm: Slurm, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site.env").write_text(f"RUN_DIR={tmp_path}/run\n")
+    monkeypatch.setenv("SITE_ENV", str(tmp_path / "site.env"))
+    slurm.add("68", f"{ROOT}/launchers/run1_8k.sh {' '.join(files[:-1])}")
+    assert cli.main(["submit", "stage=run1", *files[:-1]]) == 0
+    assert slurm.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("command", "state", "must_say"),
+    [
+        (
+            "my_own.sh exp_manager.explicit_log_dir={run}",
+            "PENDING",
+            "error: job 7 (my_own.sh) trains in {run} or waits",
+        ),
+        (
+            f"{ROOT}/launchers/run3_8k.sh exp_manager.explicit_log_dir={{run}}",
+            "RUNNING",
+            "error: job 7 (run3_8k.sh)",
+        ),
+        (
+            f"{ROOT}/launchers/run2_8k.sh exp_manager.explicit_log_dir={{run}} {{files}}",
+            "RUNNING",
+            "error: job 7 (run2)",
+        ),
+    ],
+)
+def test_no_job_is_submitted_into_the_folder_of_another(
+    slurm: Slurm,
+    files: list[str],
+    command: str,
+    state: str,
+    must_say: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    slurm.add("7", command.format(run=run, files=" ".join(files[:-1])), state=state)
+    assert cli.main(["submit", "stage=run2", *files]) == 2
+    assert must_say.format(run=run) in capsys.readouterr().err
+    assert slurm.submitted == []
+    assert not run.exists()
+
+
+def test_a_process_that_trains_outside_of_slurm_is_seen(
+    slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with alone_in(tmp_path / "run", lambda _holder: False):
+        assert cli.main(["submit", "stage=run1", *files]) == 2
+        assert "error: a process on " in capsys.readouterr().err
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+
+
+def hold(tmp_path: Path, **fields: object) -> None:
+    """Writes what the launcher of a job writes."""
+    given = {
+        "job_id": "35", "stage": "run1", "start": 2, "cluster": "eos", "user": "", "host": "node1", "state": "training",
+        "reason": "", "updated": "2026-11-26T18:20:00Z",
+    }  # fmt: skip
+    (tmp_path / "run" / "slurm").mkdir(parents=True)
+    (tmp_path / "run" / "slurm" / "job.json").write_text(json.dumps(given | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "must_say"),
+    [
+        ({"job_id": "35"}, 2, "job 35 (run3) trains in"),
+        ({"job_id": "36"}, 0, ""),
+        ({"cluster": "other"}, 1, "job 35 of  on the cluster other holds"),
+        ({"user": "nobody-else"}, 1, "job 35 of nobody-else on the cluster eos holds"),
+        ({"cluster": "other", "state": "ended"}, 0, ""),
+    ],
+)
+def test_the_job_that_holds_the_folder_is_seen(
+    slurm: Slurm,
+    files: list[str],
+    fields: dict[str, object],
+    code: int,
+    must_say: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its command does not say where it trains, as of a job whose RUN_DIR came from the user's shell."""
+    hold(tmp_path, stage="run3", **fields)
+    if "cluster" not in fields:
+        slurm.add("35", "/elsewhere/mine.sh", state="RUNNING")
+    assert cli.main(["submit", "stage=run1", *files]) == code
+    assert must_say in capsys.readouterr().err
+    assert len(slurm.submitted) == (code == 0)
+
+
+def test_the_same_submission_with_other_overrides_is_refused_with_the_difference(
+    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["submit", "stage=run2", *files, "trainer.learning_rate=1e-6"]) == 0
+    capsys.readouterr()
+    for more in ([], ["--dry-run"]):
+        assert cli.main(["submit", "stage=run3", *files, "trainer.learning_rate=5e-5", *more]) == 2
+        assert capsys.readouterr().err == (
+            "error: stage run1 is in the queue as job 101 with other overrides: it has trainer.learning_rate=1e-6 "
+            "where this command has trainer.learning_rate=5e-5. Cancel it (`scancel 101`) and submit again, or "
+            "repeat its overrides.\n"
+        )
+    assert len(slurm.submitted) == 2
+    again = ["submit", "stage=run2", "trainer.learning_rate=1e-6", *files, "--sbatch=--time=1:00:00"]
+    assert cli.main(again) == 0, "the order does not matter"
+    assert (
+        "run1     job 101 (in the queue already, with other options of sbatch: none)"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_dry_run_says_what_is_in_the_queue(
+    slurm: Slurm, files: list[str], tmp_path: Path, no_pause: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    capsys.readouterr()
+    assert cli.main(["submit", "--dry-run", "stage=run2", *files]) == 0
+    shown = capsys.readouterr().out
+    assert "job_run1=101  # in the queue already\n" in shown
+    subprocess.run(["bash", "-ec", shown], check=True)
+    assert [line.partition(" ")[0] for line in slurm.submitted] == ["--parsable", "--dependency=afterok:101"]
+    slurm.squeue_runs_first("exit 1")
+    assert cli.main(["submit", "--dry-run", "stage=run2", *files]) == 0
+    assert capsys.readouterr().out.startswith(
+        "# squeue does not answer (squeue ended with code 1), so whether a job"
+    )
+
+
+def test_two_submissions_at_the_same_moment_are_one(slurm: Slurm, files: list[str], tmp_path: Path) -> None:
+    slurm.squeue_runs_first("sleep 0.3")  # long enough for both to ask before either submits
+    command = [sys.executable, "-m", "nemo_prorl", "submit", "stage=run1", *files]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(slurm.submitted) == 1
+    assert sorted("in the queue already" in text for text in said) == [False, True]
+
+
+def test_an_ending_job_is_neither_in_the_queue_nor_gone(
+    slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    slurm.queue.write_text(slurm.queue.read_text().replace("PENDING", "COMPLETING"))
+    assert cli.main(["submit", "stage=run1", *files]) == 1
+    assert "job 101 (run1) is leaving its nodes: repeat the command in a minute" in capsys.readouterr().err
+    mark_done(tmp_path, "run1")
+    assert cli.main(["submit", "stage=run2", *files]) == 0, "a stage that is done is no obstacle"
+    slurm.queue.write_text("")
+    slurm.add("9", f"{ROOT}/launchers/run2_8k.sh {' '.join(files)}", reason="DependencyNeverSatisfied")
+    assert cli.main(["submit", "stage=run2", *files]) == 0, "Slurm cancels it"
+    assert len(slurm.submitted) == 3
+
+
+@pytest.mark.parametrize(
+    ("folder", "passed"),
+    [
+        ('exp_manager.explicit_log_dir="{0}/run"', "{0}/run"),
+        ("exp_manager.explicit_log_dir='{0}/a run'", "{0}/a run"),
+        ("++exp_manager.explicit_log_dir={0}/run", "{0}/run"),
+        ("+exp_manager.explicit_log_dir={0}/run", "{0}/run"),
+        ("exp_manager.explicit_log_dir=${{oc.env:BASE}}/run", "{0}/run"),
+        ('exp_manager.explicit_log_dir="{0}/lr=1e-6, [b]"', "{0}/lr=1e-6, [b]"),
+        ("exp_manager.explicit_log_dir='{0}/100%/x'", "{0}/100%/x"),
+        ("exp_manager.explicit_log_dir='{0}/it\\'s'", ""),
+        ("exp_manager.explicit_log_dir='{0}/a\\b'", ""),
+        ("exp_manager.explicit_log_dir='{0}/a '", ""),
+    ],
+)
+def test_the_folder_reaches_the_launcher_as_it_was_read_or_not_at_all(
+    slurm: Slurm,
+    files: list[str],
+    folder: str,
+    passed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BASE", str(tmp_path))
+    code = cli.main(["submit", "stage=run1", *files[:-1], folder.format(tmp_path), "algorithm.kl_beta=0"])
+    assert code == (0 if passed else 2), capsys.readouterr().err
+    if passed:
+        assert f"--output={passed.format(tmp_path).replace('%', '%%')}/slurm/%x-%j.out" in slurm.submitted[0]
+        own = [line.count("explicit_log_dir") for line in slurm.submitted]
+        assert own == [1]
+        assert slurm.submitted[0].endswith(
+            f"algorithm.kl_beta=0 exp_manager.explicit_log_dir={passed.format(tmp_path)}"
+        )
+        assert (Path(passed.format(tmp_path)) / "slurm" / "jobs.json").is_file()
+    else:
+        assert "cannot be the folder of a job" in capsys.readouterr().err
+        assert slurm.submitted == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir(mode=0o500)
+    assert cli.main(["submit", "stage=run1", *files]) == 2
+    assert f"exp_manager.explicit_log_dir={tmp_path}/run cannot be written" in capsys.readouterr().err
+    assert slurm.submitted == []
+
+
+def test_a_folder_of_a_read_only_file_system_is_one_sentence(
+    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["submit", "stage=run1", *files[:-1], "exp_manager.explicit_log_dir=/proc/run"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: exp_manager.explicit_log_dir=/proc/run cannot be written"
+    )
+    assert slurm.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "must_say"),
+    [
+        ('BAR=2\n[ -n "${FOO:-}" ] && BAR=1\n', 0, ""),
+        ("BAR=2\nno_such_command 2>/dev/null\n", 0, ""),
+        ("exit 0\n", 2, "ends the shell that reads it with code 0, and so every job: leave out `exit`"),
+        ("set -e\nfalse\n", 2, "ends the shell that reads it with code 1"),
+        (": ${NEEDED:?is not set}\n", 2, "NEEDED: is not set"),
+        ("if\n", 2, "site.env cannot be read: "),
+    ],
+)
+def test_the_site_is_read_as_launchers_read_it(
+    slurm: Slurm,
+    files: list[str],
+    text: str,
+    code: int,
+    must_say: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "site.env").write_text(text)
+    monkeypatch.setenv("SITE_ENV", str(tmp_path / "site.env"))
+    assert cli.main(["submit", "stage=run1", *files]) == code
+    assert must_say in capsys.readouterr().err
+    assert len(slurm.submitted) == (code == 0)
+
+
+@pytest.mark.parametrize("options", ["--gres=gpu:2", "-N 2-4", "--dependency=singleton"])
+def test_what_was_checked_is_what_slurm_gives(
+    slurm: Slurm, files: list[str], options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["submit", "stage=run1", *files, f"--sbatch={options}"]) == 2
+    assert capsys.readouterr().err.startswith("error: --")
+    assert slurm.submitted == []
+
+
+def test_the_site_may_say_the_size(
+    slurm: Slurm, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "2")
+    assert cli.main(["submit", "stage=run1", *files, "trainer.tensor_parallel=4"]) == 2
+    assert "does not divide the 2 GPUs of a node" in capsys.readouterr().err
+
+
+def test_a_job_that_slurm_holds_back_for_ever_is_named(
+    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (slurm.folder / "reason").write_text("PartitionTimeLimit")
+    assert cli.main(["submit", "stage=run1", *files]) == 0
+    assert "job 101 does not start: PartitionTimeLimit." in capsys.readouterr().out

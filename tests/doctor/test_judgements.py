@@ -85,9 +85,14 @@ FAULTS = {
         "",
     ),
     "slow kernels": (
-        judge_gpus(replace(GPUS, transformer_engine="is not installed"), num_allocated=8),
+        judge_gpus(replace(GPUS, has_transformer_engine=False), num_allocated=8),
         "warning",
         "",
+    ),
+    "broken kernels": (
+        judge_gpus(replace(GPUS, import_error="undefined symbol: cublasLt"), num_allocated=8),
+        "failure",
+        "Megatron catches ImportError only",
     ),
     "no libibverbs": (
         [judge_infiniband(replace(FABRIC, missing_libraries=["libibverbs.so.1"]))],

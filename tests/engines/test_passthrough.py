@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
+from nemo_prorl.config import (
+    ConfigError,
+    Fp8Recipe,
+    ModelConfig,
+    Precision,
+    Recompute,
+    RunConfig,
+    SamplerConfig,
+)
 from nemo_prorl.engines import passthrough
 from nemo_prorl.engines.passthrough import MEGATRON, VLLM, check_engine_args, check_megatron
 
@@ -21,8 +30,13 @@ def engine_args(**given: Any) -> RunConfig:
     return RunConfig(sampler=SamplerConfig(engine_args=given))
 
 
-def megatron(**given: Any) -> RunConfig:
-    return RunConfig(model=ModelConfig(megatron=given))
+def megatron(model: dict[str, Any] | None = None, **given: Any) -> RunConfig:
+    return RunConfig(model=ModelConfig(megatron=given, **(model or {})))
+
+
+DELAYED = {"fp8": Fp8Recipe.delayed}
+BLOCKWISE = {"fp8": Fp8Recipe.blockwise}
+SELECTIVE = {"recompute": Recompute.selective}
 
 
 GOOD: list[dict[str, Any]] = [
@@ -39,8 +53,10 @@ def test_good_engine_args_pass(given: dict[str, Any]) -> None:
 
 
 def test_good_settings_of_megatron_pass() -> None:
-    check_megatron(megatron(overlap_grad_reduce=True, bucket_size=40_000_000, attention_backend="flash"))
-    check_megatron(megatron(recompute_modules=["core_attn", "mlp"], barrier_with_L1_time=False))
+    check_megatron(megatron(overlap_grad_reduce=True, bucket_size=40_000_000, attention_backend="fused"))
+    check_megatron(megatron(SELECTIVE, recompute_modules=["core_attn", "mlp"], barrier_with_L1_time=False))
+    check_megatron(megatron(DELAYED, fp8_margin=1, fp8_amax_history_len=16))
+    check_megatron(megatron(BLOCKWISE, first_last_layers_bf16=True, num_layers_at_start_in_bf16=2))
 
 
 BAD_ENGINE_ARGS: dict[str, dict[str, Any]] = {
@@ -69,6 +85,63 @@ BAD_MEGATRON: dict[str, dict[str, Any]] = {
 }
 
 
+WITHOUT_EFFECT = {
+    "fp8_margin has no effect with model.fp8=off: leave it out, or write model.fp8=delayed": ({}, 1),
+    "fp8_amax_history_len has no effect with model.fp8=blockwise: .*=delayed": (BLOCKWISE, 16),
+    "fp8_amax_compute_algo has no effect with model.fp8=tensorwise: .*=delayed": (
+        {"fp8": Fp8Recipe.tensorwise},
+        "max",
+    ),
+    "first_last_layers_bf16 has no effect with model.fp8=delayed: .*=tensorwise or blockwise": (
+        DELAYED,
+        True,
+    ),
+    "num_layers_at_end_in_bf16 has no effect with model.fp8=off: .*=tensorwise or blockwise": ({}, 1),
+    "recompute_modules has no effect with model.recompute=full: .*=selective": (
+        {"recompute": Recompute.full},
+        ["mlp"],
+    ),
+}
+
+
+@pytest.mark.parametrize("message", WITHOUT_EFFECT)
+def test_settings_that_megatron_would_ignore_are_refused(message: str) -> None:
+    model, value = WITHOUT_EFFECT[message]
+    name = message.split(" ")[0]
+    with pytest.raises(ConfigError, match=rf"^model\.megatron\.{message}\.$"):
+        check_megatron(megatron(model, **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision", "message"),
+    [
+        (
+            "local",
+            Precision.bf16,
+            "leaves Transformer Engine without an attention: write auto, fused or unfused",
+        ),
+        (
+            "flash",
+            Precision.bf16,
+            r"needs the package flash-attn, which is not installed here: write auto, fused",
+        ),
+        ("fused", Precision.fp32, "computes in 16 bits: write model.precision=bf16, or auto or unfused"),
+    ],
+)
+def test_an_attention_that_cannot_run_is_refused_before_anything_is_loaded(
+    backend: str, precision: Precision, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^model\.megatron\.attention_backend={backend} {message}"):
+        check_megatron(megatron({"precision": precision}, attention_backend=backend))
+
+
+def test_flash_attention_of_any_version_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passthrough, "_is_installed", lambda name: name == "flash-attn-3")
+    check_megatron(megatron(attention_backend="flash"))
+    with pytest.raises(ConfigError, match="computes in 16 bits"):
+        check_megatron(megatron({"precision": Precision.fp32}, attention_backend="flash"))
+
+
 @pytest.mark.parametrize("message", BAD_MEGATRON)
 def test_bad_settings_of_megatron_are_refused(message: str) -> None:
     with pytest.raises(ConfigError, match=f"^model.megatron.{message}.*[.?]$"):
@@ -93,6 +166,7 @@ def test_bad_settings_of_megatron_are_refused(message: str) -> None:
         ("multi_latent_attention", True),
         ("hidden_dropout", 0.1),
         # Its precision.
+        ("fp8_wgrad", False),
         ("fp4", "e2m1"),
         ("fp8_param", True),
         ("fp8_param_gather", True),
@@ -108,7 +182,7 @@ def test_bad_settings_of_megatron_are_refused(message: str) -> None:
     ],
 )
 def test_what_changes_the_model_or_the_update_is_refused(name: str, value: object) -> None:
-    """With values that Megatron itself would take in silence, or drop gradients with."""
+    """With values that Megatron itself would take in silence, or drop gradients with. And what has no effect at all."""
     said = r"cannot be set, .* relies on its value: leave it out \(docs/gpu.md lists the fields that can be set\)\.$"
     with pytest.raises(ConfigError, match=rf"^model.megatron.{name} ({said}|is set by model.precision)"):
         check_megatron(megatron(**{name: value}))
@@ -118,11 +192,10 @@ def test_a_field_of_megatron_passes_only_if_the_documentation_lists_it() -> None
     """Whatever fields a later version has."""
     passing = set()
     for name in passthrough.fields_of(MEGATRON):
-        try:
-            check_megatron(megatron(**{name: None}))
-        except ConfigError:
-            continue
-        passing.add(name)
+        for model in ({}, DELAYED, BLOCKWISE, SELECTIVE):
+            with suppress(ConfigError):
+                check_megatron(megatron(model, **{name: None}))
+                passing.add(name)
     section = (ROOT / "docs" / "gpu.md").read_text().split("## Settings of vLLM and Megatron-Core")[1]
     (listed,) = re.findall(r"rounding alone:\n\n(.*?)\n\n", section, re.DOTALL)
     assert passing == set(re.findall(r"`(\w+)`", listed))

@@ -160,6 +160,17 @@ def test_the_reset_controller_is_asked_until_a_reset_answers(make_run: Callable[
     assert "Reset controller" not in warnings(make_run(drop_and_reset, **options))
 
 
+def test_a_warning_of_the_controller_is_shown_while_it_is_recent(make_run: Callable[..., Run]) -> None:
+    def few_until(last: int) -> Callable[[dict], dict]:
+        return lambda record: (
+            record | {"objective/effective_sample_share": 0.3 if record["step"] <= last else 0.9}
+        )
+
+    options = {"num_steps": 300, "num_stages": 1, "validation_interval": 10}
+    assert "It warns (effective_sample)" in warnings(make_run(few_until(300), **options))["Reset controller"]
+    assert "Reset controller" not in warnings(make_run(few_until(200), **options))
+
+
 def test_unread_lines_and_failures_are_said(make_run: Callable[..., Run]) -> None:
     from nemo_prorl.report.runs import read_run
 

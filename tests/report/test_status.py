@@ -80,8 +80,8 @@ def test_a_run_that_trains(folder: Path) -> None:
     assert first.startswith(
         f"{folder}: training after step 30 of 40 of run2 (step 60 of the run; old logprobs for 12 s"
     )
-    assert "16.00 GPU h in run2, 40.00 in all, 2 starts; " in others[1]
-    assert others[2].startswith("  checkpoint of step 40, 0 s ago")
+    assert any("16.00 GPU h in run2, 40.00 in all, 2 starts; " in line for line in others)
+    assert any(line.startswith("  checkpoint of step 40, 0 s ago") for line in others)
 
 
 def test_it_says_what_the_run_computes_with(folder: Path) -> None:
@@ -120,11 +120,6 @@ def test_a_paused_run(folder: Path) -> None:
     assert "paused after step 30 of 40 of run2, 2 min ago; the same command" in read_status(folder).sentence
     live(folder, ("run2", 2.0, "paused"), age_s=120, job="77")
     assert "; the same command goes on with it, unless job 77 is in the queue" in read_status(folder).sentence
-    (folder / "slurm").mkdir()
-    (folder / "slurm" / "jobs.json").write_text(json.dumps({"run1": "71"}))
-    assert "the same command goes on with it" in read_status(folder).sentence
-    (folder / "slurm" / "jobs.json").write_text(json.dumps({"run1": "71", "run2": "77"}))
-    assert "; a job in the queue goes on with it." in read_status(folder).sentence
     live(folder, ("run2", 2.0, "paused"), age_s=120)
     assert "; the same command goes on with it." in read_status(folder).sentence, "it ran outside of Slurm"
 
@@ -185,7 +180,7 @@ def only_starts(folder: Path, age_s: float, end: str = "") -> None:
         (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\n"), "no run", "not that of a run"),
         (lambda folder: only_starts(folder, 60.0), "starting", "run1 starts, since "),
         (lambda folder: only_starts(folder, 5000.0), "silent", "last seen 83 min ago"),
-        (lambda folder: only_starts(folder, 60.0, "no GPU"), "stopped", "before its first step: no GPU"),
+        (lambda folder: only_starts(folder, 60.0, "no GPU"), "stopped", "before its first step, 60 s ago: no GPU."),
         (lambda folder: mark_failed(folder, "run1", reason="no GPU."), "failed", "its first step: no GPU."),
     ],
 )  # fmt: skip
@@ -242,17 +237,18 @@ def test_several_runs_are_a_table_of_one_line_each(folder: Path, capsys: pytest.
     title, run, empty = capsys.readouterr().out.splitlines()
     assert max(map(len, (title, run, empty))) < 80
     assert run.split()[1:4] == ["training", "run2", "30/40"]
-    assert empty.split()[1:] == ["no", "run", "-", "-", "-", "-", "-"]
+    assert run.split()[4] == "5s"
+    assert empty.split()[1:] == ["no", "run", "-", "-", "-", "-", "-", "-"]
     status = read_status(folder)
     wide = replace(
-        status, run_dir="x" * 90 + "end", state="starting", stage="a_long_stage_name", stage_step=99999,
-        num_steps=99999, reward=-0.12345, held_out=0.98765, left_s=1e7, alarms=("a",) * 10,
+        status, run_dir="x" * 90 + "end", state="cancelled", stage="a_long_stage_name", stage_step=99999,
+        num_steps=99999, seen_s=7199.0, reward=-0.12345, held_out=0.98765, left_s=1e7, alarms=("a",) * 10,
     )  # fmt: skip
     for width in (80, 120, 60):
         title, first, second = status_table([wide, status], width)
         assert len(title) == len(first) == len(second) <= max(width, 79) - 1
         assert first.split()[1:] == [
-            "starting", "a_long_s", "99999/99999", "-0.123", "0.988", "115.7", "days", "10",
+            "cancelled", "a_long_s", "99999/99999", "120m", "-0.123", "0.988", "116d", "10",
         ]  # fmt: skip
         assert first.split()[0].endswith("end")
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.cluster.slurm_queue import has_ended, is_gone, job_state
+from nemo_prorl.cluster import slurm_queue
+from nemo_prorl.cluster.slurm_queue import GONE, NOT_KNOWN, ask_queue, is_gone
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.lock import LOCK_FILE, LockHolder, alone_in, lock_holder
+from nemo_prorl.run_folder.lock import LOCK_FILE, LockHolder, alone_in, is_held, lock_holder, submitting_alone
 
 HOLDER = """
 import socket, sys
@@ -60,10 +61,13 @@ def answers(squeue: Path, script: str) -> None:
 
 
 HELD = LockHolder(host="node7", job="77", restarts=0, cluster="eos", user="ada")
-GONE = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
 
 
-@pytest.mark.parametrize("script", [GONE, "exit 0"])
+def listing(state: str, job: str = "77") -> str:
+    return f"echo 'job|{job}|{state}|None|/home/ada|/home/ada/launchers/run1_8k.sh a=b'"
+
+
+@pytest.mark.parametrize("script", ["exit 0", listing("CANCELLED"), listing("RUNNING", "78")])
 def test_the_lock_of_a_job_that_is_gone_is_put_aside(tmp_path: Path, squeue: Path, script: str) -> None:
     answers(squeue, script)
     run = tmp_path / "run"
@@ -82,16 +86,19 @@ def test_the_lock_of_a_job_that_is_gone_is_put_aside(tmp_path: Path, squeue: Pat
 @pytest.mark.parametrize(
     "script",
     [
+        listing("RUNNING"),
+        listing("COMPLETING"),
         "echo RUNNING",
-        "echo COMPLETING",
+        "echo 'squeue: error: Invalid user: 1000' >&2; exit 0",
         'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1',
         "",
     ],
 )
 def test_a_lock_is_respected_unless_its_job_has_certainly_ended(
-    tmp_path: Path, squeue: Path, script: str
+    tmp_path: Path, squeue: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job runs, its nodes are not free yet, Slurm does not answer, or the container has no squeue."""
+    monkeypatch.setattr(slurm_queue, "PAUSE_S", 0.0)
     if script:
         answers(squeue, script)
     with held(tmp_path / "run"):
@@ -119,7 +126,7 @@ def test_a_job_that_slurm_has_requeued_puts_its_own_earlier_lock_aside(
 def test_the_job_of_another_user_or_cluster_may_be_alive_although_squeue_does_not_list_it(
     tmp_path: Path, squeue: Path, monkeypatch: pytest.MonkeyPatch, name: str, theirs: str, ours: str
 ) -> None:
-    answers(squeue, GONE)
+    answers(squeue, "exit 0")
     monkeypatch.setenv(name, theirs)
     with held(tmp_path / "run"):
         monkeypatch.setenv(name, ours)
@@ -155,7 +162,7 @@ def test_a_lock_that_comes_free_while_slurm_is_asked_is_simply_taken(tmp_path: P
 
 
 def test_a_living_process_of_this_machine_keeps_its_lock(tmp_path: Path, squeue: Path) -> None:
-    answers(squeue, GONE)
+    answers(squeue, "exit 0")
     run = tmp_path / "run"
     with (
         held(run, host=os.uname().nodename),
@@ -167,7 +174,7 @@ def test_a_living_process_of_this_machine_keeps_its_lock(tmp_path: Path, squeue:
 
 def test_of_two_that_find_the_same_dead_lock_one_gets_in(tmp_path: Path, squeue: Path) -> None:
     """The second process read the holder's name before the first one replaced the lock."""
-    answers(squeue, GONE)
+    answers(squeue, "exit 0")
     run = tmp_path / "run"
     with held(run):
         (run / "lock.77-0").touch()
@@ -178,7 +185,7 @@ def test_of_two_that_find_the_same_dead_lock_one_gets_in(tmp_path: Path, squeue:
 
 @pytest.mark.parametrize("content", ["", "x", "[]", json.dumps({"host": "a"})])
 def test_a_lock_that_says_nothing_is_respected(tmp_path: Path, squeue: Path, content: str) -> None:
-    answers(squeue, GONE)
+    answers(squeue, "exit 0")
     run = tmp_path / "run"
     with held(run):
         (run / "lock").write_text(content)
@@ -187,8 +194,39 @@ def test_a_lock_that_says_nothing_is_respected(tmp_path: Path, squeue: Path, con
 
 
 def test_what_squeue_says(squeue: Path) -> None:
-    assert (job_state("77"), has_ended("77")) == ("", False)
-    answers(squeue, '[ "$2" = --job=77 ] && echo PENDING')
-    assert (job_state("77"), has_ended("77")) == ("PENDING", False)
-    answers(squeue, GONE)
-    assert (job_state("77"), has_ended("77")) == ("", True)
+    assert ask_queue().problem == "squeue is not on this machine"
+    assert ask_queue().state("77") == NOT_KNOWN
+    answers(squeue, f'[ "$1" = --me ] && {listing("PENDING")} && echo "|a b| goes on in a second line"')
+    answers(squeue.with_name("scontrol"), "echo 'ClusterName             = eos'")
+    queue = ask_queue()
+    assert (queue.problem, queue.cluster) == ("", "eos")
+    assert [queue.state(job) for job in ("77", "78")] == ["PENDING", GONE]
+    assert queue.state("77", cluster="eos", user=queue.user) == "PENDING"
+    assert queue.state("78", cluster="other") == queue.state("78", user="somebody") == NOT_KNOWN
+    assert queue.jobs["77"].command == "/home/ada/launchers/run1_8k.sh a=b"
+
+
+def test_a_held_lock_is_seen_without_taking_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert is_held(run) is False
+    with held(run):
+        assert is_held(run) is True
+    with alone_in(run, lambda _holder: False):
+        pass
+    assert is_held(run) is False
+
+
+def test_one_submission_at_a_time_leaves_nothing_but_what_it_has_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run" / "slurm"
+    monkeypatch.setattr("nemo_prorl.run_folder.lock.SUBMIT_WAIT_S", 0.0)
+    with submitting_alone(folder):
+        with pytest.raises(ConfigError, match="another submit is at work in"), submitting_alone(folder):
+            pass
+        assert folder.is_dir()
+    assert not (tmp_path / "run").exists()
+    folder.parent.mkdir()
+    with submitting_alone(folder):
+        (folder / "jobs.json").touch()
+    assert [path.name for path in folder.iterdir()] == ["jobs.json"]

@@ -18,6 +18,7 @@ from tests.training.scripted_run import Run
 ELSEWHERE = {
     "controller", "went_back_to_step",  # tests/training/control/test_controller.py, test_reset_to_best.py
     # tests/training/test_own_reward.py
+    "lora/GROUP/relative_change",  # tests/engines/megatron/test_low_rank.py
     "memory/PHASE_gib",  # tests/training/sampling/test_grading.py: only a GPU has it
     "reward/part_FUNCTION", "validation/part_FUNCTION", "validation/DOMAIN/part_FUNCTION",
 }  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from nemo_prorl.run_folder.slurm_jobs import read_submissions
 from tests.slurm.cluster import GPUS_PER_NODE, ROOT, SIZE, Cluster
 from tests.test_cli import ARCHITECTURE
 
@@ -335,7 +336,7 @@ def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
         *files,
     ]
     said = cluster.run(*command, FATE=fate, **stub_environment(stub))
-    jobs = json.loads((run_dir / "slurm" / "jobs.json").read_text())
+    jobs = {stage: one.job for stage, one in read_submissions(run_dir).items()}
     assert said.splitlines()[:2] == [f"run1     job {jobs['run1']}", f"run2     job {jobs['run2']}"]
     states = [cluster.wait(job) for job in jobs.values()]
     assert [state["JobState"] for state in states] == ends
@@ -346,7 +347,7 @@ def test_a_chain_advances_by_itself_and_stops_when_a_stage_fails(
     else:
         assert len(list((run_dir / "slurm").glob("run2_8k-*.out"))) == 0, "its child never ran"
         cluster.run(*command, FATE="done", **stub_environment(stub))
-        again = json.loads((run_dir / "slurm" / "jobs.json").read_text())
+        again = {stage: one.job for stage, one in read_submissions(run_dir).items()}
         assert [cluster.wait(job)["JobState"] for job in again.values()] == ["COMPLETED", "COMPLETED"]
 
 

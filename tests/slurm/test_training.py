@@ -8,7 +8,6 @@ with the real engines in tests/training.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nemo_prorl.run_folder.slurm_jobs import read_submissions
 from tests.conftest import REWARD_PYTHON
 from tests.slurm.cluster import Cluster
 from tests.training.tiny import Case, assert_close, make_case, steps
@@ -60,7 +60,7 @@ def trained(cluster: Cluster, case: Case) -> Trained:
     size = f"--sbatch=--nodes={NUM_NODES} --gpus-per-node=1 --exclusive=user"
     options = case.command("disturbed", *OVERRIDES, own_service=True)[1:]
     cluster.run(*submit, size, *options, SITE_ENV=str(case.folder / "site.env"))
-    job = json.loads((disturbed / "slurm" / "jobs.json").read_text())["run1"]
+    job = read_submissions(disturbed)["run1"].job
     wait_for_first_step(disturbed)
     cluster.run("scancel", "--signal=USR1", job)
     case.train_forked("undisturbed", "stage=run1", *OVERRIDES, num_ranks=NUM_NODES)

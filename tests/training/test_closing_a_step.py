@@ -20,6 +20,7 @@ from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE
 
 RESET, END_STAGE, STOP = ControllerAction.reset, ControllerAction.end_stage, ControllerAction.stop
+WARN = ControllerAction.warn
 SAVES = {"save", "begin_save"}
 LOST = Refitted(is_lost=True, diagnosis="the sampler is lost")
 
@@ -43,7 +44,9 @@ class Facts:
 
     @property
     def action(self) -> ControllerAction | None:
-        return self.controller or (RESET if self.is_requested else None)
+        if self.is_requested and self.controller in (None, WARN):
+            return RESET
+        return self.controller
 
 
 @dataclass(eq=False)
@@ -145,6 +148,9 @@ UNUSED = ("policy", "sampler", "grader", "prompts", "held_out", "canary", "watch
         ({"is_requested": True}, "decide reset record check_pause save delete_request", None),
         ({"controller": RESET, "is_requested": True}, "decide reset record check_pause save delete_request", None),
         ({"controller": RESET, "is_save_due": True}, "decide reset record check_pause save", None),
+        # Warnings
+        ({"controller": WARN}, "decide record check_pause", None),
+        ({"controller": WARN, "is_requested": True}, "decide reset record check_pause save delete_request", None),
         # Pauses
         ({"has_to_pause": True}, "decide record check_pause save", "paused"),
         ({"has_to_pause": True, "is_validation_due": True}, "validate decide record check_pause save", "paused"),
@@ -182,7 +188,9 @@ def every_case() -> Iterator[Facts]:
     """Before a step is trained nobody is asked, and a sampler that is lost ends the process."""
     flag = (False, True)
     for trained, last, due, validated, lost in product(flag, repeat=5):
-        for decided, requested, save_due, pause in product((None, RESET, END_STAGE, STOP), flag, flag, flag):
+        for decided, requested, save_due, pause in product(
+            (None, WARN, RESET, END_STAGE, STOP), flag, flag, flag
+        ):
             if trained or not (lost or decided or requested or save_due or pause):
                 yield Facts(
                     trained=trained,

@@ -27,7 +27,7 @@ from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
 
 NUM_KILLS = int(os.environ.get("PRORL_KILLS", "3"))
 SEED = int(os.environ.get("PRORL_KILL_SEED", "5"))
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 * (NUM_KILLS + 3))]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 * (NUM_KILLS + 3))]
 
 NUM_STEPS = 6
 FIRST_RESET = 3
@@ -90,34 +90,36 @@ class Runs:
     """(exit code of a process that got a signal in its first step, whether the stage counted as finished)"""
 
 
-@pytest.fixture(scope="module")
-def runs(case: Case) -> Runs:
-    case.train_forked("whole", *OVERRIDES)
-    pause = paused(case)
-    died = [end for kill in kills(NUM_KILLS, SEED) if (end := killed(case, kill))]
-    case.train_forked("killed", *OVERRIDES)
+@pytest.fixture(scope="module", params=[(), ("lora.rank=4",)], ids=["all weights", "low rank"])
+def runs(case: Case, request: pytest.FixtureRequest) -> Runs:
+    overrides, suffix = (*OVERRIDES, *request.param), "_low_rank" * bool(request.param)
+    whole, killed_run = f"whole{suffix}", f"killed{suffix}"
+    case.train_forked(whole, *overrides)
+    pause = paused(case, killed_run, overrides)
+    died = [end for kill in kills(NUM_KILLS, SEED) if (end := killed(case, killed_run, overrides, kill))]
+    case.train_forked(killed_run, *overrides)
     print("\n".join(died))
-    return Runs(case.run_dir("whole"), case.run_dir("killed"), died, pause)
+    return Runs(case.run_dir(whole), case.run_dir(killed_run), died, pause)
 
 
-def paused(case: Case) -> tuple[int | None, bool]:
-    process = case.start("killed", *OVERRIDES)
-    wait_for(process, case.run_dir("killed"), Kill(step=0, phase="sampling", delay_s=0.0))
+def paused(case: Case, run: str, overrides: tuple[str, ...]) -> tuple[int | None, bool]:
+    process = case.start(run, *overrides)
+    wait_for(process, case.run_dir(run), Kill(step=0, phase="sampling", delay_s=0.0))
     os.kill(process.pid, signal.SIGUSR1)
     process.join(TIMEOUT_S)
-    return process.exitcode, (case.run_dir("killed") / "stages" / "main.done").exists()
+    return process.exitcode, (case.run_dir(run) / "stages" / "main.done").exists()
 
 
-def killed(case: Case, kill: Kill) -> str:
+def killed(case: Case, run: str, overrides: tuple[str, ...], kill: Kill) -> str:
     """Returns where the process was; empty if it finished first."""
-    heartbeat(case.run_dir("killed")).unlink()  # of the process before
-    process = case.start("killed", *OVERRIDES)
+    heartbeat(case.run_dir(run)).unlink()  # of the process before
+    process = case.start(run, *overrides)
     try:
-        wait_for(process, case.run_dir("killed"), kill)
+        wait_for(process, case.run_dir(run), kill)
     finally:
         process.kill()
     process.join(60)
-    assert process.exitcode in (0, -9), (case.folder / "killed.txt").read_text()[-3000:]
+    assert process.exitcode in (0, -9), (case.folder / f"{run}.txt").read_text()[-3000:]
     return "" if process.exitcode == 0 else f"{kill}: {read_heartbeat(case.run_dir('killed'))}"
 
 
@@ -174,7 +176,8 @@ def test_weights_moments_and_reference_are_the_same(runs: Runs, tmp_path: Path) 
         saved_tensors(last_checkpoint(folder).policy, tmp_path) for folder in (runs.whole, runs.killed)
     )
     assert whole.keys() == resumed.keys()
-    for part in ("embedding", "reference.embedding", "optimizer.exp_avg_sq.embedding"):
+    trained = "lora.decoder" if "low_rank" in runs.whole.name else "embedding"
+    for part in ("embedding", "reference.embedding", f"optimizer.exp_avg_sq.{trained}", trained):
         assert any(name.startswith(f"/{part}") for name in whole), part
     assert [name for name, tensor in whole.items() if not torch.equal(tensor, resumed[name])] == []
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from nemo_prorl.cluster.scale.hardware import GIB
 from nemo_prorl.cluster.scale.workload import Case
-from nemo_prorl.config import ConfigError, LayerSpec, Precision, Recompute, RunConfig
+from nemo_prorl.config import ConfigError, LayerSpec, LoraTargets, Precision, Recompute, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 PLANNED_SHARE = 0.9
@@ -104,6 +104,42 @@ def parameters_on_rank(model: Architecture, config: RunConfig, stage: int) -> in
     return model.layers_per_stage(pipeline)[stage] * layer + num_embeddings * vocabulary + last * hidden
 
 
+def matrices(model: Architecture, config: RunConfig) -> list[tuple[int, int]]:
+    """Returns (rows, columns) of each matrix of a layer that low-rank training gives factors, as one rank holds it:
+    engines/megatron/low_rank.py."""
+    tensor, targets = config.trainer.tensor_parallel, config.lora.targets
+    queries, key_values = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    found = []
+    if targets is not LoraTargets.mlp:
+        found += [((queries + 2 * key_values) // tensor, model.hidden_size)]
+        found += [(model.hidden_size, queries // tensor)]
+    if targets is not LoraTargets.attention:
+        found += [(2 * model.ffn_size // tensor, model.hidden_size)]
+        found += [(model.hidden_size, model.ffn_size // tensor)]
+    return found
+
+
+def trained_on_rank(model: Architecture, config: RunConfig, stage: int) -> int:
+    """Returns the parameters of one rank that have gradients and moments: all, or the factors of low-rank training."""
+    if not config.lora.rank:
+        return parameters_on_rank(model, config, stage)
+    factors = config.lora.rank * sum(rows + columns for rows, columns in matrices(model, config))
+    return model.layers_per_stage(config.trainer.pipeline_parallel)[stage] * factors
+
+
+def factor_bytes(model: Architecture, config: RunConfig, stage: int) -> int:
+    """Returns the bytes of one rank's factors, which are in fp32."""
+    return 4 * trained_on_rank(model, config, stage) if config.lora.rank else 0
+
+
+def matrix_gradient_bytes(model: Architecture, config: RunConfig) -> int:
+    """Returns the bytes of the largest gradient of a matrix while low-rank training projects it: in the weights'
+    precision and in fp32."""
+    if not config.lora.rank:
+        return 0
+    return (element_bytes(config) + 4) * max(rows * columns for rows, columns in matrices(model, config))
+
+
 def element_bytes(config: RunConfig) -> int:
     """Returns the bytes of one weight or activation."""
     return 2 if config.model.precision is Precision.bf16 else 4
@@ -117,8 +153,9 @@ def gradient_bytes(num_parameters: int) -> int:
 
 def optimizer_bytes(num_parameters: int, config: RunConfig, data_parallel: int) -> float:
     """Returns the bytes of Adam's two fp32 moments and of an fp32 copy of 16-bit weights, divided by the replicas if
-    sharded (arXiv 1910.02054, sections 3.1 and 5.1: K = 12)."""
-    each = 12 if config.model.precision is Precision.bf16 else 8
+    sharded (arXiv 1910.02054, sections 3.1 and 5.1: K = 12). num_parameters: those that are trained; low-rank factors
+    are in fp32 themselves."""
+    each = 12 if config.model.precision is Precision.bf16 and not config.lora.rank else 8
     return each * num_parameters / (data_parallel if config.trainer.distributed_optimizer else 1)
 
 
@@ -126,9 +163,12 @@ def checkpoint_bytes(model: Architecture, config: RunConfig) -> float:
     """Returns the size on disk: weights, optimizer states and the reference's weights; with several pipeline stages a
     tied embedding counts twice."""
     trainer = config.trainer
-    of_stages = (parameters_on_rank(model, config, stage) for stage in range(trainer.pipeline_parallel))
-    num_parameters = trainer.tensor_parallel * sum(of_stages)
-    return 2 * element_bytes(config) * num_parameters + optimizer_bytes(num_parameters, config, 1)
+    stages = range(trainer.pipeline_parallel)
+    num_parameters = sum(parameters_on_rank(model, config, stage) for stage in stages)
+    num_trained = sum(trained_on_rank(model, config, stage) for stage in stages)
+    factors = sum(factor_bytes(model, config, stage) for stage in stages)
+    of_rank = 2 * element_bytes(config) * num_parameters + optimizer_bytes(num_trained, config, 1) + factors
+    return trainer.tensor_parallel * of_rank
 
 
 def layer_activation_bytes(model: Architecture, config: RunConfig) -> float:
@@ -163,8 +203,8 @@ def layer_working_bytes(model: Architecture, config: RunConfig) -> float:
 def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backward: bool) -> float:
     """Returns the bytes for log-probabilities and entropy over this rank's shard of the vocabulary, as computed by
     engines/megatron/vocab_parallel.py. Forward: logits and exponentials of a chunk, in fp32. Backward: the chunk's
-    gradient in fp32 and in 16 bits; the gradient of the output weights, in fp32 and finally in their precision; and the
-    response tokens' hidden states and their gradient."""
+    gradient in fp32 and in 16 bits; the gradient of the output weights unless they are frozen, in fp32 and finally in
+    their precision; and the response tokens' hidden states and their gradient."""
     each = element_bytes(config)
     tensor = config.trainer.tensor_parallel
     vocabulary = model.padded_vocab(tensor, config.model.vocab_divisible_by) / tensor
@@ -172,8 +212,8 @@ def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backw
     hidden = num_tokens * model.hidden_size * each
     if not backward:
         return chunk * 8 + hidden
-    of_weights = vocabulary * model.hidden_size * 4
-    in_theirs = vocabulary * model.hidden_size * (each if each < 4 else 0)
+    learned = 0.0 if config.lora.rank else vocabulary * model.hidden_size
+    of_weights, in_theirs = learned * 4, learned * (each if each < 4 else 0)
     return max(chunk * (4 + (each if each < 4 else 0)), in_theirs) + of_weights + 2 * hidden
 
 
@@ -207,9 +247,13 @@ def _sequence_split(config: RunConfig) -> int:
 
 def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str, dict[str, float]]:
     model, config, trainer = case.model, case.config, case.config.trainer
-    num_parameters = parameters_on_rank(model, config, stage)
+    num_parameters, num_trained = (
+        count(model, config, stage) for count in (parameters_on_rank, trained_on_rank)
+    )
     num_tokens = max(trainer.micro_batch_tokens, config.sampler.context_tokens)  # of the largest forward pass
     weights = {"weights": float(element_bytes(config) * num_parameters)}
+    if config.lora.rank:
+        weights["factors"] = float(factor_bytes(model, config, stage))
     vllm = {"vLLM": sum(vllm_parts.values())}
     asleep = waking = vllm
     if config.sampler.release_memory:
@@ -228,7 +272,9 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
         kept += num_tokens * layer_activation_bytes(model, without)
     tempered = float(config.sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
     beside = tempered if config.sampler.ahead else 0.0
-    reference = {"reference": weights["weights"]} if config.measures_kl else {}
+    # Low-rank training writes the reference over the weights, which it can compute again.
+    has_both = config.measures_kl and not config.lora.rank
+    reference = {"reference": weights["weights"]} if has_both else {}
     forward_head = beside + head_bytes(model, config, num_tokens, backward=False) * last
     backward_head = beside + head_bytes(model, config, num_tokens, backward=True) * last
     return {
@@ -236,8 +282,8 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
         "passes": {**weights, **reference, "activations": working, "logits": forward_head, **vllm},
         "updates": {
             **weights,
-            "gradients": float(gradient_bytes(num_parameters)),
-            "optimizer": optimizer_bytes(num_parameters, config, case.data_parallel),
+            "gradients": float(gradient_bytes(num_trained) + matrix_gradient_bytes(model, config)),
+            "optimizer": optimizer_bytes(num_trained, config, case.data_parallel),
             "activations": kept + working,
             "logits": backward_head,
             **asleep,
@@ -262,11 +308,11 @@ def _host(case: Case, stage: int) -> dict[str, float]:
     the beginning of a save until it is on disk. The first is pinned, which torch rounds up to powers of two, tensor by
     tensor. A sleeping sampler holds nothing: the refit brings its weights."""
     config, replicas = case.config, case.data_parallel
-    num_parameters = parameters_on_rank(case.model, config, stage)
-    weights = float(element_bytes(config) * num_parameters)
-    parts = {"reference": weights, "optimizer": optimizer_bytes(num_parameters, config, replicas)}
+    weights = float(element_bytes(config) * parameters_on_rank(case.model, config, stage))
+    num_trained, factors = trained_on_rank(case.model, config, stage), factor_bytes(case.model, config, stage)
+    parts = {"reference": weights, "optimizer": optimizer_bytes(num_trained, config, replicas)}
     if config.exp_manager.create_checkpoint_callback:
-        parts["checkpoint"] = (weights + optimizer_bytes(num_parameters, config, 1)) / replicas
+        parts["checkpoint"] = (weights + factors + optimizer_bytes(num_trained, config, 1)) / replicas
     return parts
 
 

@@ -18,6 +18,7 @@ from nemo_prorl.cluster.scale.memory import (
     kv_bytes_a_token,
     optimizer_bytes,
     parameters_on_rank,
+    trained_on_rank,
 )
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import Recompute
@@ -190,10 +191,16 @@ def updates_s(case: Case, derates: Derates = FITTED) -> float:
     passes = num_rollouts * _passes_s(case, update_flops(case), num_tokens, derates) * (1 + bubble)
     num_reduces = 6 if config.model.recompute is Recompute.full else 4
     passes += num_reduces * _all_reduce_s(case, num_rollouts * case.rollout_tokens)
-    num_parameters = parameters_on_rank(case.model, config, 0)
-    mine = num_parameters / (case.data_parallel if trainer.distributed_optimizer else 1)
-    moved = 2 * optimizer_bytes(num_parameters, config, case.data_parallel) + 4 * mine
+    num_trained = trained_on_rank(case.model, config, 0)
+    mine = num_trained / (case.data_parallel if trainer.distributed_optimizer else 1)
+    moved = 2 * optimizer_bytes(num_trained, config, case.data_parallel) + 4 * mine
     adam = moved / (case.gpu.memory_bytes_s * BANDWIDTH_SHARE)
+    if config.lora.rank:  # the reference comes from the host for the new weights
+        adam += (
+            element_bytes(config)
+            * parameters_on_rank(case.model, config, 0)
+            / (case.gpu.pcie_bytes_s * LINK_SHARE)
+        )
     return passes + trainer.updates_per_step * (gradient_exchange_s(case) + adam)
 
 
@@ -202,7 +209,7 @@ def gradient_exchange_s(case: Case) -> float:
     reduce-scatter of fp32 gradients or an all-gather of weights, twice for an all-reduce (Patarasuk and Yuan, 2009)."""
     config, replicas = case.config, case.data_parallel
     each = 4 + element_bytes(config) if config.trainer.distributed_optimizer else 2 * 4
-    moved = each * parameters_on_rank(case.model, config, 0) * (replicas - 1) / replicas
+    moved = each * trained_on_rank(case.model, config, 0) * (replicas - 1) / replicas
     return moved / (_link(case, case.cluster.num_gpus) * LINK_SHARE)
 
 
@@ -215,7 +222,7 @@ def refit_s(case: Case) -> float:
     gather = whole * (ranks - 1) / ranks / (_link(case, ranks) * LINK_SHARE)
     place = 3 * whole / (case.gpu.memory_bytes_s * BANDWIDTH_SHARE)
     num_tensors = model.num_layers * (9 + 3 * model.qkv_bias + 2 * model.qk_norm) + 3
-    states = optimizer_bytes(parameters_on_rank(model, config, 0), config, case.data_parallel)
+    states = optimizer_bytes(trained_on_rank(model, config, 0), config, case.data_parallel)
     return gather + place + num_tensors * TENSOR_S + 2 * states / PAGEABLE_BYTES_S
 
 

@@ -14,7 +14,17 @@ from nemo_prorl.cluster.scale.memory import GRAPH_SEQUENCES, PLANNED_SHARE
 from nemo_prorl.cluster.scale.roofline import RANGE, SMALL_MODEL, SMALL_MODEL_FACTOR
 from nemo_prorl.engines.megatron.architecture import Architecture
 
-MEMORY_PARTS = ("weights", "reference", "gradients", "optimizer", "activations", "logits", "refit", "vLLM")
+MEMORY_PARTS = (
+    "weights",
+    "factors",
+    "reference",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "refit",
+    "vLLM",
+)
 TIME_COLUMNS = (
     ("sampling", ("sampling",)),
     ("passes", ("log-probabilities",)),
@@ -31,6 +41,8 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
     for memory, (plan, *_) in groupby(plans, key=lambda plan: plan.memory):
         rows = [(plan.config.stage.name, *memory.phases)]
         for part in MEMORY_PARTS:
+            if not any(part in parts for parts in memory.phases.values()):
+                continue
             sizes = (f"{parts[part] / GIB:.1f}" if part in parts else "-" for parts in memory.phases.values())
             rows.append((part, *sizes))
         rows.append(("total", *(f"{memory.total(phase) / GIB:.1f}" for phase in memory.phases)))

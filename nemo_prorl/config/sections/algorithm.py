@@ -99,6 +99,10 @@ class AlgorithmConfig:
     kl_in: KlIn = KlIn.loss
     """loss: the penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is subtracted
     from the reward (RLOO)."""
+    kl_weighted: bool = False
+    """Multiplies the KL term of a token by the ratio of current to old probability, through which the gradient flows,
+    and by the sampler's importance weight, so that k3 has the gradient of the KL on rollouts of older weights, too
+    (DeepSeek-V3.2 eq. 7). Needed with sampler.ahead; without effect with kl_in=reward."""
     kl_clamp_log_ratio: float = 20.0
     """The log-ratio in the KL estimator is clamped to plus or minus this many nats, beyond which a token has no KL
     gradient (ProRL v2: 10; verl: 20); 0: no clamp."""
@@ -125,6 +129,11 @@ class AlgorithmConfig:
     """Change of the adaptive entropy coefficient per step."""
     entropy_coefficient_max: float = 0.1
     """Upper bound of the adaptive entropy coefficient."""
+
+    @property
+    def has_kl_in_loss(self) -> bool:
+        """Returns whether the KL penalty is a term of the loss."""
+        return self.kl_beta > 0 and self.kl_in is KlIn.loss
 
     @property
     def takes_kl_from_rewards(self) -> bool:

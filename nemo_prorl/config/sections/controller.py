@@ -27,11 +27,13 @@ class ResetTo(Enum):
 class ControllerAction(Enum):
     """What a signal causes, in ascending order of severity: if several fire at one step, the most severe happens.
 
-    reset: the policy becomes the reference; end_stage: the chain continues with the next stage; stop: the run saves and
-    ends, and nothing continues until a user has looked at it.
+    warn: the log says so, at most once in controller.cooldown steps, in every controller.mode; reset: the policy
+    becomes the reference; end_stage: the chain continues with the next stage; stop: the run saves and ends, and nothing
+    continues until a user has looked at it.
     """
 
     ignore = "ignore"
+    warn = "warn"
     reset = "reset"
     end_stage = "end_stage"
     stop = "stop"
@@ -189,6 +191,22 @@ class EntropyRunawayConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class EffectiveSampleConfig:
+    """Signal: the policy has moved so far from the one that sampled that few of the tokens count."""
+
+    action: ControllerAction = ControllerAction.warn
+    """What the signal causes."""
+    patience: int = 5
+    """Consecutive steps that must be below the limit."""
+    share: float = 0.5
+    """The limit of objective/effective_sample_share."""
+
+    def __post_init__(self) -> None:
+        at_least("controller.effective_sample", self, 1, ["patience"])
+        require(0 < self.share < 1, "controller.effective_sample.share", self.share, "in (0, 1)")
+
+
+@dataclass(slots=True, kw_only=True)
 class SamplerMismatchConfig:
     """Signal: the sampler does not run the trainer's weights. This is always a fault, so the signal is active in every
     controller.mode, without a cool-down."""
@@ -261,6 +279,7 @@ class ControllerConfig:
     no_eos: NoEosConfig = field(default_factory=NoEosConfig)
     entropy_collapse: EntropyCollapseConfig = field(default_factory=EntropyCollapseConfig)
     entropy_runaway: EntropyRunawayConfig = field(default_factory=EntropyRunawayConfig)
+    effective_sample: EffectiveSampleConfig = field(default_factory=EffectiveSampleConfig)
     sampler_mismatch: SamplerMismatchConfig = field(default_factory=SamplerMismatchConfig)
 
     def __post_init__(self) -> None:

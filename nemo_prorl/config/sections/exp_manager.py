@@ -73,6 +73,8 @@ class ExpManagerConfig:
     """false: no checkpoint is ever written."""
     checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
     """When checkpoints are written and how many are kept."""
+    record_rollouts: int = 0
+    """Every so many steps the step's rollouts and verdicts are kept in RUN/rollouts, for `verify`; 0: never."""
     max_time_per_run: str = ""
     """Time from the start of the process, as DD:HH:MM:SS, by which the run has saved and paused; empty: only a Slurm
     job's own limit counts."""
@@ -83,6 +85,7 @@ class ExpManagerConfig:
     """Further fields of NeMo's exp_manager; needs use_nemo=always."""
 
     def __post_init__(self) -> None:
+        at_least("exp_manager", self, 0, ["record_rollouts"])
         if not self.explicit_log_dir.strip():
             raise ConfigError(
                 "exp_manager.explicit_log_dir is empty, so the run would be scattered over the working folder: write a "

@@ -45,7 +45,8 @@ class ModelConfig:
     """Layer implementations. auto: Transformer Engine's on CUDA, where it is required, and Megatron's own on CPU;
     local: Megatron's own, which are slower on CUDA and cannot pack sequences."""
     fp8: Fp8Recipe = Fp8Recipe.off
-    """Transformer Engine's FP8 recipe for the linear layers; needs CUDA and Transformer Engine."""
+    """Transformer Engine's FP8 recipe for the linear layers; needs CUDA and Transformer Engine. With `delayed` the
+    scales come from earlier passes, so the reference's log-probabilities depend on those of the current policy."""
     recompute: Recompute = Recompute.none
     """Activation recomputation: none, selective (attention core) or full (every layer)."""
     logprob_chunk_tokens: int = 1024

@@ -11,6 +11,7 @@ from nemo_prorl.config.sections.data import DataConfig
 from nemo_prorl.config.sections.dynamic_sampling import DynamicSamplingConfig
 from nemo_prorl.config.sections.evaluation import EvaluationConfig
 from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
+from nemo_prorl.config.sections.lora import LoraConfig
 from nemo_prorl.config.sections.model import ModelConfig
 from nemo_prorl.config.sections.reward import RewardConfig
 from nemo_prorl.config.sections.sampler import SamplerConfig
@@ -28,6 +29,7 @@ class RunConfig:
     """Seed of the data order and of sampling."""
     stage: StageConfig = field(default_factory=StageConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)
@@ -61,10 +63,16 @@ class RunConfig:
                 f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
             )
         _check_best_exists(self)
-        if self.sampler.ahead and self.algorithm.correction_level is CorrectionLevel.off:
+        if self.lora.rank:
+            _check_low_rank(self)
+        missing = []
+        if self.algorithm.correction_level is CorrectionLevel.off:
+            missing.append("algorithm.correction_level=token (or sequence, or geometric)")
+        if self.algorithm.has_kl_in_loss and not self.algorithm.kl_weighted:
+            missing.append("algorithm.kl_weighted=true")
+        if self.sampler.ahead and missing:
             raise ConfigError(
-                "sampler.ahead=true trains on rollouts of older weights: write algorithm.correction_level=token "
-                "(or sequence, or geometric) as well."
+                f"sampler.ahead=true trains on rollouts of older weights: write {' and '.join(missing)} as well."
             )
 
     @property
@@ -72,11 +80,31 @@ class RunConfig:
         """Returns whether the KL to the reference is measured, with one more pass over all rollouts: for the penalty,
         the controller's signal, or the choice of the best checkpoint."""
         controller, monitor = self.controller, self.exp_manager.checkpoint_callback_params.monitor
-        is_signal = controller.kl_spike.action is not ControllerAction.ignore
+        action = controller.kl_spike.action
+        is_signal = controller.mode is ControllerMode.automatic and action is not ControllerAction.ignore
         return (
             self.algorithm.kl_beta > 0
-            or (controller.mode is ControllerMode.automatic and is_signal)
+            or is_signal
+            or action is ControllerAction.warn
             or monitor.startswith("objective/kl_")
+        )
+
+
+def _check_low_rank(config: RunConfig) -> None:
+    """Raises ConfigError for what cannot be combined with low-rank training."""
+    lora, stage = f"lora.rank={config.lora.rank}", config.stage
+    kept = [] if config.controller.reset_optimizer else ["controller.reset_optimizer"]
+    if stage.parent and stage.reset_reference and not stage.reset_optimizer:
+        kept.append("stage.reset_optimizer")
+    if kept:
+        raise ConfigError(
+            f"{lora} with {kept[0]}=false: a reset begins new factors, to which the old moments do not belong: write "
+            f"{kept[0]}=true."
+        )
+    if config.model.megatron.get("overlap_grad_reduce"):
+        raise ConfigError(
+            f"{lora} with model.megatron.overlap_grad_reduce=true: gradients of the factors are complete only after "
+            "the backward pass: leave it out."
         )
 
 

@@ -39,7 +39,7 @@ class SamplerConfig:
     """Frees the sampler's weights and KV cache while the policy trains (vLLM's sleep level 2). No effect on CPU."""
     ahead: bool = False
     """Samples the next step's first round while the policy trains on the current one. These rollouts are one step
-    off-policy, which algorithm.correction_level corrects."""
+    off-policy, which algorithm.correction_level and algorithm.kl_weighted correct."""
     engine_args: dict[str, Any] = field(default_factory=dict)
     """Further fields of vLLM's EngineArgs, such as {kv_cache_dtype: fp8}, except those that the trainer sets
     (docs/gpu.md)."""

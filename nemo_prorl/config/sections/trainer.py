@@ -42,7 +42,7 @@ class TrainerConfig:
     distributed_optimizer: bool = True
     """Shards optimizer state over data-parallel ranks."""
     micro_batch_tokens: int = 32768
-    """Tokens, with padding, in one pass; a longer rollout gets a pass of its own."""
+    """Tokens in one pass, with padding unless sequences are packed; a longer rollout gets a pass of its own."""
     packing: bool = True
     """Packs sequences without padding (thd layout) where attention supports it: Transformer Engine on CUDA, in bf16."""
     learning_rate: float = 2e-6

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
+import sys
 from enum import Enum
 from typing import Any
 
@@ -119,6 +121,7 @@ def initialise_groups(layout: Layout, seed: int) -> None:
         return
     if parallel_state.model_parallel_is_initialized():
         parallel_state.destroy_model_parallel()
+        _forget_fp8_groups()
     _groups_of = wanted
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor_parallel,
@@ -130,6 +133,15 @@ def initialise_groups(layout: Layout, seed: int) -> None:
     core.model_parallel_cuda_manual_seed(seed)
 
 
+def _forget_fp8_groups() -> None:
+    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over the
+    groups that they had, and some ranks would wait for others that do not."""
+    if "transformer_engine.pytorch" in sys.modules:
+        from transformer_engine.pytorch.fp8 import FP8GlobalStateManager
+
+        FP8GlobalStateManager.reset()
+
+
 def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateModel:
     """Returns this rank's part of the model, with uninitialised weights. Raises ConfigError if the GPU lacks the FP8
     recipe, or Megatron refuses settings of model.megatron."""
@@ -137,6 +149,8 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
     trainer = config.trainer
     transformer_engine = use_transformer_engine(config, torch.cuda.is_available())
     megatron = transformer_config(architecture, config)
+    if megatron.deterministic_mode:
+        os.environ["NVTE_ALLOW_NONDETERMINISTIC_ALGO"] = "0"  # Megatron insists that both are set
     if transformer_engine:
         spec = core.gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec(
             qk_layernorm=architecture.qk_norm
@@ -154,19 +168,22 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
         stage = parallel_state.get_pipeline_model_parallel_rank()
         num_layers = architecture.layers_per_stage(trainer.pipeline_parallel)[stage]
         spec = core.TransformerBlockSubmodules(layer_specs=[layer] * num_layers, layer_norm=RMSNorm)
-    model = HiddenStateModel(
-        config=megatron,
-        transformer_layer_spec=spec,
-        vocab_size=architecture.padded_vocab(trainer.tensor_parallel, config.model.vocab_divisible_by),
-        max_sequence_length=architecture.max_positions,
-        pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(),
-        position_embedding_type="rope",
-        rotary_base=architecture.rope_theta,  # type: ignore[arg-type]
-        rope_scaling=architecture.rope_factor > 0,
-        rope_scaling_factor=architecture.rope_factor,
-        share_embeddings_and_output_weights=architecture.tied,
-    )
+    with refusals("model.megatron", config.model.megatron):
+        if megatron.fp8:
+            core.fp8_utils.get_fp8_recipe(megatron)  # Megatron itself would make it in the first pass
+        model = HiddenStateModel(
+            config=megatron,
+            transformer_layer_spec=spec,
+            vocab_size=architecture.padded_vocab(trainer.tensor_parallel, config.model.vocab_divisible_by),
+            max_sequence_length=architecture.max_positions,
+            pre_process=parallel_state.is_pipeline_first_stage(),
+            post_process=parallel_state.is_pipeline_last_stage(),
+            position_embedding_type="rope",
+            rotary_base=architecture.rope_theta,  # type: ignore[arg-type]
+            rope_scaling=architecture.rope_factor > 0,
+            rope_scaling_factor=architecture.rope_factor,
+            share_embeddings_and_output_weights=architecture.tied,
+        )
     if transformer_engine and config.model.fp8 is not Fp8Recipe.off:
         modules = {type(module) for module in model.decoder.modules()}
         if not any(
@@ -175,8 +192,25 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             raise ConfigError(
                 "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
             )
+    if transformer_engine and not config.lora.rank:  # whose hooks would not see such gradients
+        _accumulate_in_place(model)
     mark_shards(model)
     return model.to(torch.device(torch.cuda.current_device()))
+
+
+def _accumulate_in_place(model: HiddenStateModel) -> None:
+    """Makes Transformer Engine's layers add gradients of weights to the fp32 buffers inside their matrix products. They
+    are switched on one by one, because with Megatron's gradient_accumulation_fusion its output layer, which is never
+    called, insists on Apex."""
+    for module in model.modules():
+        if hasattr(module, "fuse_wgrad_accumulation"):
+            module.fuse_wgrad_accumulation = True
+
+
+def accumulates_in_place(model: torch.nn.Module) -> bool:
+    """Returns whether the layers add gradients of weights to the fp32 buffers inside their matrix products."""
+    of_layers = [getattr(module, "fuse_wgrad_accumulation", False) for module in model.modules()]
+    return any(of_layers) or bool(getattr(model.config, "gradient_accumulation_fusion", False))
 
 
 def transformer_config(architecture: Architecture, config: RunConfig) -> core.TransformerConfig:
@@ -218,7 +252,8 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         bf16=dtype is torch.bfloat16,
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
+        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None
+        and not config.lora.rank,
         # SwiGLU as one compiled function, which saves only its input for the backward pass. On CPU, where it is not
         # compiled, it would only be slower.
         bias_activation_fusion=torch.cuda.is_available(),
@@ -254,11 +289,11 @@ def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
 
 
 def build_training(
-    model: HiddenStateModel, config: RunConfig, layout: Layout
+    model: core.MegatronModule, config: RunConfig, layout: Layout
 ) -> tuple[core.DistributedDataParallel, core.MegatronOptimizer]:
-    """Returns the model wrapped with fp32 gradient buffers, and the optimizer. The weights must be loaded before,
-    because the optimizer makes fp32 copies of 16-bit ones."""
-    trainer = config.trainer
+    """Returns the module that is trained (`trainable.Trainable`) wrapped with fp32 gradient buffers, and the optimizer.
+    The weights must be loaded before, because the optimizer makes fp32 copies of 16-bit ones."""
+    trainer, dtype = config.trainer, next(model.parameters()).dtype
     sharded = trainer.distributed_optimizer and layout.data_parallel > 1
     reduction = _build(
         core.DistributedDataParallelConfig,
@@ -280,8 +315,8 @@ def build_training(
         adam_beta2=trainer.adam_beta2,
         adam_eps=trainer.adam_epsilon,
         clip_grad=trainer.clip_grad,
-        bf16=config.model.precision is Precision.bf16,
-        params_dtype=model.config.params_dtype,
+        bf16=dtype is torch.bfloat16,
+        params_dtype=dtype,
         use_distributed_optimizer=sharded,
     )
     return wrapped, core.get_megatron_optimizer(settings, [wrapped], use_gloo_process_groups=False)

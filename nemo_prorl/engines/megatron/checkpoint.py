@@ -15,7 +15,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
+from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.weights import Split, whole_parameters
 
 MAIN = "main"
@@ -42,7 +43,8 @@ FILE_BYTES = 1 << 30
 class Manifest:
     """The content of policy.json. contents: names of the saved parts. num_updates: updates that determine the learning
     rate. optimizer_step: updates since the moments were last 0. world_size and the next two: the layout that saved it.
-    fp8: the recipe whose scaling factors were saved, if any."""
+    fp8: the recipe whose scaling factors were saved, if any. lora: rank, scale and targets of the saved factors; empty
+    if all weights were trained."""
 
     precision: str
     contents: list[str]
@@ -52,16 +54,19 @@ class Manifest:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     fp8: str = ""
+    lora: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
     """What a policy saves besides its weights."""
 
-    optimizer: core.MegatronOptimizer
+    trainable: Trainable
     reference: dict[str, torch.Tensor]
     """CPU copies of the local weights, by parameter name."""
     num_updates: int
+    lora: dict[str, Any]
+    """See `Manifest`."""
 
 
 def is_checkpoint(directory: Path) -> bool:
@@ -89,10 +94,18 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
         "reference": _to_write("reference.", weights, trained.reference.items(), writers, copy=False),
         "random": _random_state(),
     }
-    for part in _parts(model):
-        state[part] = _to_write(
-            f"optimizer.{part}.", weights, _whole_states(trained.optimizer, model, part, writers), writers
-        )
+    optimizer, module, places = (
+        trained.trainable.optimizer,
+        trained.trainable.module,
+        trained.trainable.places(),
+    )
+    if trained.lora:
+        writers = _sharing(module)
+        factors = ((name, parameter.detach()) for name, parameter in module.named_parameters())
+        state["lora"] = _to_write("", places, factors, writers)
+    for part in _parts(module):
+        states = _whole_states(optimizer, module, part, writers)
+        state[part] = _to_write(f"optimizer.{part}.", places, states, writers)
     extra = _extra_states(model)
     if any(_has_content(entry.data) for entry in extra.values()):
         state["extra"] = extra
@@ -101,7 +114,8 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
         fp8=_fp8_recipe(model) if "extra" in state else "",
         contents=sorted(state),
         num_updates=trained.num_updates,
-        optimizer_step=optimizer_state.get_step(trained.optimizer),
+        optimizer_step=optimizer_state.get_step(optimizer),
+        lora=trained.lora,
         **_layout(),
     )
     return Save(directory, state, asdict(manifest))
@@ -198,14 +212,20 @@ def load(
     loaded = core.dist_checkpointing.load(objects, str(directory)) if objects else {}
     if "extra" in loaded:
         model.load_state_dict(loaded["extra"], strict=False)
-    trained.optimizer.reload_model_params()
     if reference:
         _load_tensors(directory, "reference.", weights, trained.reference, readers)
+    trainable = trained.trainable
+    module, places, readers = trainable.module, trainable.places(), _sharing(trainable.module)
+    # Other factors' moments are of no use: whoever changes lora.* resets the policy next, which begins new ones.
+    is_same = manifest.lora == trained.lora
+    if reference and trained.lora and is_same:
+        _load_tensors(directory, "", places, _parameters(module), readers)
+    trainable.optimizer.reload_model_params()
     if optimizer:
-        for part in _parts(model):
-            if part in manifest.contents:
-                _load_part(directory, trained.optimizer, model, part, weights, readers)
-        optimizer_state.set_step(trained.optimizer, manifest.optimizer_step)
+        for part in _parts(module):
+            if part in manifest.contents and is_same:
+                _load_part(directory, trainable.optimizer, module, part, places, readers)
+        optimizer_state.set_step(trainable.optimizer, manifest.optimizer_step if is_same else 0)
         if "random" in loaded:
             state = loaded["random"]
             random.setstate(state["python"])

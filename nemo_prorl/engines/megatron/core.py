@@ -5,15 +5,27 @@ The other files of this package import Megatron's names from here, so only this 
 
 from __future__ import annotations
 
+import importlib
+import sys
 import warnings
 
+from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron import cpu
 
 # Without Apex, importing Megatron prints a dozen warnings.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron\.")
-cpu.install()
+try:
+    cpu.install()
+    importlib.import_module("megatron.core")
+except (
+    OSError
+) as error:  # of a library that does not load; Megatron does without packages that raise an ImportError
+    raise ConfigError(
+        f"Megatron-Core or Transformer Engine in {sys.prefix} cannot be imported ({error}): install what "
+        "requirements/cuda.txt names (make setup-cuda)."
+    ) from error
 
-from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
+from megatron.core import dist_checkpointing, fp8_utils, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.dict_utils import dict_list_map_inplace
 from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor, apply_factories
 from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess

@@ -15,21 +15,26 @@ from nemo_prorl.engines.megatron.core import PackedSeqParams
 from nemo_prorl.types import IntArray, TokenBatch
 
 
-def plan_micro_batches(lengths_B: IntArray, budget_tokens: int, multiple: int = 1) -> list[list[int]]:
+def plan_micro_batches(
+    lengths_B: IntArray, budget_tokens: int, multiple: int = 1, *, packed: bool = False
+) -> list[list[int]]:
     """Returns the row indices of each forward pass, longest rows first, so that the rows of a pass have similar
-    lengths. The rows of a pass, padded to its longest (rounded up to `multiple`), have at most `budget_tokens` tokens;
-    a row that is longer than the budget gets a pass of its own.
+    lengths. A pass has at most `budget_tokens` tokens, and a row that is longer gets a pass of its own. Padded rows
+    count as long as the longest, rounded up to `multiple`; of packed rows only the sum is rounded up.
 
     Example: plan_micro_batches([3, 9, 4, 8], 20) -> [[1, 3], [2, 0]]
     """
     plan: list[list[int]] = []
-    width = 0
+    width = tokens = 0
     for row in np.argsort(-lengths_B, kind="stable").tolist():
-        if plan and (len(plan[-1]) + 1) * width <= budget_tokens:
+        length = int(lengths_B[row])
+        grown = tokens + (length if packed else width)
+        if plan and _round_up(grown, multiple) <= budget_tokens:
             plan[-1].append(row)
+            tokens = grown
         else:
             plan.append([row])
-            width = _round_up(int(lengths_B[row]), multiple)
+            tokens = width = _round_up(length, 1 if packed else multiple)
     return plan
 
 

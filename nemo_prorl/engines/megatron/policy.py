@@ -15,11 +15,21 @@ import torch.distributed as dist
 from nemo_prorl.config import Decay, Precision, RunConfig, TrainerConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import LossFunction, NonFiniteUpdate, PendingSave
-from nemo_prorl.engines.megatron import build, checkpoint, core, cpu, microbatch, optimizer_state, weights
+from nemo_prorl.engines.megatron import (
+    build,
+    checkpoint,
+    core,
+    cpu,
+    microbatch,
+    optimizer_state,
+    weights,
+)
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model, use_transformer_engine
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.low_rank import LowRank
 from nemo_prorl.engines.megatron.microbatch import Feed
+from nemo_prorl.engines.megatron.trainable import AllWeights, Trainable
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
 
@@ -47,8 +57,9 @@ class MegatronPolicy:
             checkpoint.load_weights(source, self.model)
         else:
             weights.load_hf(self.model, self.architecture, source)
-        self._trained, self.optimizer = build.build_training(self.model, config, ranks.layout)
-        optimizer_state.allocate(self.optimizer)
+        make: Callable[..., Trainable] = LowRank if config.lora.rank else AllWeights
+        self.trainable = make(self.model, config, ranks.layout)
+        self.optimizer = self.trainable.optimizer
         self._device = torch.device(torch.cuda.current_device())
         # Transformer Engine has no attention for packed sequences in fp32 (its issue 2285).
         is_bf16 = config.model.precision is Precision.bf16
@@ -70,16 +81,9 @@ class MegatronPolicy:
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """See `engines.interface.Policy`. The current weights are not moved: the parameters refer to other tensors
-        inside the `with` block, so the switch back is exact."""
-        current = {name: parameter.data for name, parameter in self.model.named_parameters()}
-        try:
-            for name, parameter in self.model.named_parameters():
-                parameter.data = self._reference[name].to(self._device, non_blocking=True)
+        """See `engines.interface.Policy`."""
+        with self.trainable.holding(self._reference):
             yield
-        finally:
-            for name, parameter in self.model.named_parameters():
-                parameter.data = current[name]
 
     # Updates
 
@@ -99,7 +103,7 @@ class MegatronPolicy:
                 return logprobs.sum()
             return loss_function(logprobs, entropy, parts[index], totals)
 
-        self._trained.zero_grad_buffer()
+        self.trainable.wrapped.zero_grad_buffer()
         self.optimizer.zero_grad()
         results = self._run([part.tokens for part in parts], loss)
         total = torch.zeros((), dtype=torch.float64, device=self._device)
@@ -118,6 +122,7 @@ class MegatronPolicy:
             learning_rate=learning_rate(self.config.trainer, self.num_updates - 1),
             current_logprobs_BT=current,
             entropy_BT=entropy,
+            relative_change=self.trainable.relative_change(),
         )
 
     def _step(self, loss: float) -> float:
@@ -136,15 +141,14 @@ class MegatronPolicy:
             # For norms and biases Megatron sets a multiplier of 0, which only its own scheduler would apply.
             group["weight_decay"] = self.config.trainer.weight_decay * group["wd_mult"]
         self.optimizer.step_with_ready_grads()
+        self.trainable.put(self._reference)
         return norm
 
     # Passes through the model
 
     def _plan(self, batch: TokenBatch) -> list[list[int]]:
-        multiple = build.token_multiple(self.config)
-        return microbatch.plan_micro_batches(
-            batch.lengths_B, self.config.trainer.micro_batch_tokens, multiple
-        )
+        budget, multiple = self.config.trainer.micro_batch_tokens, build.token_multiple(self.config)
+        return microbatch.plan_micro_batches(batch.lengths_B, budget, multiple, packed=self._packs)
 
     def _run(self, batches: Sequence[TokenBatch], loss: LossOfPass | None) -> list[dict[str, torch.Tensor]]:
         """Runs the forward pass of each micro-batch and, if there is a `loss`, the backward pass. Returns results on
@@ -174,7 +178,7 @@ class MegatronPolicy:
             results: list[dict[str, torch.Tensor]] = core.get_forward_backward_func()(
                 forward_step_func=forward_step,
                 data_iterator=feeds,
-                model=self._trained,
+                model=self.trainable.forward,
                 num_microbatches=len(batches),
                 seq_length=1,  # unused, because pipeline stages send each tensor's shape
                 micro_batch_size=1,
@@ -233,6 +237,7 @@ class MegatronPolicy:
         pinned = self._device.type == "cuda"
         self._reference = {name: copy.pin_memory() if pinned else copy for name, copy in copies}
         self._reference_hash = ""
+        self.trainable.restart(self.num_updates)
 
     def reset_optimizer(self) -> None:
         optimizer_state.reset(self.optimizer)
@@ -263,7 +268,10 @@ class MegatronPolicy:
 
     def _state(self) -> checkpoint.Trained:
         return checkpoint.Trained(
-            optimizer=self.optimizer, reference=self._reference, num_updates=self.num_updates
+            trainable=self.trainable,
+            reference=self._reference,
+            num_updates=self.num_updates,
+            lora=self.config.lora.recorded,
         )
 
     def take_peak_gib(self) -> float:
@@ -288,7 +296,8 @@ class MegatronPolicy:
             "sequences": "packed" if self._packs else "padded",
             "precision": f"{precision} and FP8 {config.fp8}" if config.fp8 else precision,
             "log-probabilities": "Triton's kernels" if self._fuses else "plain PyTorch",
-            "gradient accumulation": "fused" if config.gradient_accumulation_fusion else "plain",
+            "gradient accumulation": "fused" if build.accumulates_in_place(self.model) else "plain",
+            "trained": self.trainable.in_use(),
         }
 
     # Sharing the GPU with the sampler
@@ -298,17 +307,17 @@ class MegatronPolicy:
         CPU."""
         if self._device.type == "cuda":
             optimizer_state.move(self.optimizer, torch.device("cpu"), main_copies=self._has_main_copies)
-            self._trained.offload_grad_buffers()
+            self.trainable.wrapped.offload_grad_buffers()
 
     def prepare_for_training(self) -> None:
         """Undoes `finish_training`."""
         if self._device.type == "cuda":
-            self._trained.restore_grad_buffers()
+            self.trainable.wrapped.restore_grad_buffers()
             optimizer_state.move(self.optimizer, self._device, main_copies=self._has_main_copies)
 
     @property
     def _has_main_copies(self) -> bool:
-        return self.config.model.precision is Precision.bf16
+        return next(self.trainable.module.parameters()).dtype is not torch.float32
 
 
 def learning_rate(config: TrainerConfig, num_updates: int) -> float:

@@ -121,7 +121,8 @@ class _ChunkedHead(torch.autograd.Function):
         if grad_logprobs is None:
             grad_logprobs = torch.zeros_like(entropy)
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=entropy.dtype)
+        learns = ctx.needs_input_grad[1]  # not in low-rank training
+        grad_weight = torch.zeros_like(weight, dtype=entropy.dtype) if learns else None
         for part in shard.chunks(hidden.shape[0]):
             grad_logits = shard.kernels.gradient(
                 shard.logits(hidden[part], weight),
@@ -139,6 +140,8 @@ class _ChunkedHead(torch.autograd.Function):
                 grad_hidden[part] = _product(grad_logits, weight[: shard.num_valid])
             else:
                 torch.mm(grad_logits, weight[: shard.num_valid], out=grad_hidden[part])
+            if grad_weight is None:
+                continue
             # Added in the precision of the sum, without a second tensor of its size.
             total = grad_weight[: shard.num_valid]
             if grad_logits.is_cuda and grad_logits.dtype != total.dtype:
@@ -147,7 +150,7 @@ class _ChunkedHead(torch.autograd.Function):
                 total.addmm_(grad_logits.t().to(total.dtype), hidden[part].to(total.dtype))
         if shard.group is not None:
             dist.all_reduce(grad_hidden, group=shard.group)
-        return grad_hidden, grad_weight.to(weight.dtype), None, None
+        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None, None
 
 
 def _merge(statistics_4N: torch.Tensor, group: Any) -> tuple[torch.Tensor, ...]:

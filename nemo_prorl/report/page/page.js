@@ -12,6 +12,7 @@
     const shade = colour(trace.meta.colour);
     const themed = { ...trace, line: { ...trace.line, color: shade }, marker: { ...trace.marker, color: shade } };
     if (trace.meta.role === "area") themed.fillcolor = `${shade}d0`;
+    if (trace.meta.role === "band") themed.fillcolor = `${shade}30`;
     if (trace.meta.role === "faint") themed.opacity = Number(variable("--faint-opacity"));
     return themed;
   }

@@ -15,7 +15,7 @@ from enum import Enum
 from statistics import fmean, median
 from typing import Any, TypeVar
 
-from nemo_prorl.config import ControllerConfig, ControllerMode, Objective, RatioLevel
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, Objective, RatioLevel
 from nemo_prorl.run_folder.validation_metrics import EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.gains import HeldOut, best_is_recent, keeps_solving, steady_growth
@@ -153,11 +153,19 @@ def _validates(run: Followed) -> Result:
 
 
 def _controller_is_content(run: Followed) -> Result:
-    """Judges by the newest decision since the last reset. Signals of faults have a check of their own."""
-    decisions = [decision for decision in run.decisions if decision.signal not in FAULTS]
-    if not decisions or decisions[-1].step <= run.last_reset:
+    """Judges by the newest decision since the last reset, or a recent warning. Signals of faults have a check of their
+    own."""
+    since = {ControllerAction.warn: int(run.last["step"]) - RECENT}
+    decisions = [
+        decision
+        for decision in run.decisions
+        if decision.signal not in FAULTS and decision.step > since.get(decision.action, run.last_reset)
+    ]
+    if not decisions:
         return True, "No signal fires: validation, KL, entropy and length are within its thresholds."
-    last = decisions[-1]
+    last = max(decisions, key=lambda one: (one.action is not ControllerAction.warn, one.step))
+    if last.action is ControllerAction.warn:
+        return False, f"It warns ({last.signal}) at step {last.step:,}: {last.reason}"
     return False, (
         f"In mode automatic it would ask for {last.action.name.replace('_', ' ')} ({last.signal}) at step "
         f"{last.step:,}: {last.reason}"

@@ -40,7 +40,8 @@ class Decision:
 
 
 class ResetController:
-    """Follows a run record by record. Every decision, and a user's request, restarts the history and the cool-down."""
+    """Follows a run record by record. Every decision but a warning, and a user's request, restarts the history and the
+    cool-down."""
 
     def __init__(self, config: ControllerConfig, state: Mapping[str, Any] | None = None) -> None:
         """state: what `state()` returned for a checkpoint; empty or None at the start of a run."""
@@ -56,6 +57,7 @@ class ResetController:
                 series={
                     key: tuple((s, value) for s, value in points) for key, points in state["series"].items()
                 },
+                warned=state.get("warned", {}),  # a checkpoint of an earlier version has none
                 measurement=state["measurement"],
             )
 
@@ -67,12 +69,15 @@ class ResetController:
             history = History(stage=stage, since=history.step if history.stage else step, step=step)
         self._history = history.extended(record, self._config)
         decision = decide(self._history, self._config)
-        if decision is not None:
+        if decision is not None and decision.action is ControllerAction.warn:
+            warned = {**self._history.warned, decision.signal: decision.step}
+            self._history = replace(self._history, warned=warned)
+        elif decision is not None:
             self.note_reset(decision.step)
         return decision
 
     def note_reset(self, step: int) -> None:
-        """Restarts the history and the cool-down after `step`, as every decision does."""
+        """Restarts the history and the cool-down after `step`, as every decision but a warning does."""
         self._history = self._history.restarted(step)
 
     def reset_on_request(self, step: int) -> Decision:
@@ -134,17 +139,20 @@ class WatchingController:
 def decide(history: History, config: ControllerConfig) -> Decision | None:
     """Returns the action that the newest record of `history` calls for, if any.
 
-    Signals count in mode automatic after the cool-down, those in FAULTS always; controller.interval counts in the modes
-    automatic and interval. If several fire, the most severe action is taken, and the decision names the first signal in
-    SIGNALS that calls for it; the interval comes last.
+    Signals count in mode automatic after the cool-down, those that only warn in every mode, those in FAULTS always;
+    controller.interval counts in the modes automatic and interval. If several fire, the most severe action is taken,
+    and the decision names the first signal in SIGNALS that calls for it; the interval comes last.
     """
     num_steps = history.step - history.since
     fired: list[tuple[ControllerAction, str, Signal]] = []
-    all_count = config.mode is ControllerMode.automatic and num_steps >= config.cooldown
     for name, judge in SIGNALS.items():
         action = getattr(config, name).action
-        counts = (all_count or name in FAULTS) and action is not ControllerAction.ignore
-        if counts and (signal := judge(history, config)):
+        silent_steps = num_steps
+        if action is ControllerAction.warn:
+            silent_steps = min(num_steps, history.step - history.warned.get(name, history.since))
+        is_on = config.mode is ControllerMode.automatic or action is ControllerAction.warn
+        counts = name in FAULTS or (is_on and silent_steps >= config.cooldown)
+        if action is not ControllerAction.ignore and counts and (signal := judge(history, config)):
             fired.append((action, name, signal))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:
         reason = (

@@ -13,7 +13,7 @@ from nemo_prorl.config import ControllerAction, ControllerConfig
 from nemo_prorl.run_folder.events import Event, events_in
 from nemo_prorl.run_folder.validation_metrics import VALIDATION
 from nemo_prorl.training.control.controller import Decision, WatchingController
-from nemo_prorl.training.control.signals import ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
+from nemo_prorl.training.control.signals import EFFECTIVE, ENTROPY, HELD_OUT, KL, LENGTH, NO_EOS, ROLLOUTS
 
 OPEN_LOOP = (
     "Open loop: the recorded run went on without these decisions, so from the first one on this shows where the "
@@ -74,4 +74,5 @@ def judged_metrics(config: ControllerConfig) -> dict[str, str]:
         "validation_drop": VALIDATION,
         "kl_spike": KL,
         "validation_plateau": held_out,
+        "effective_sample": EFFECTIVE,
     }

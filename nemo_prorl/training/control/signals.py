@@ -27,6 +27,7 @@ KL = "objective/kl_to_reference"
 ENTROPY = "objective/entropy"
 LENGTH = "response/tokens_mean"
 NO_EOS = "response/no_eos_share"
+EFFECTIVE = "objective/effective_sample_share"
 WRONG_TENSORS = "sampler/num_wrong_tensors"
 STILL_WRONG_TENSORS = "sampler/num_still_wrong_tensors"
 CANARY = "sampler/canary_abs_diff_mean"
@@ -35,7 +36,7 @@ UPDATES_BEHIND = "sampler/updates_behind"
 SAMPLER_KEYS = (WRONG_TENSORS, STILL_WRONG_TENSORS, CANARY, ROLLOUTS)
 """Metrics of how far sampler and trainer differ. No reset changes that, so their values are kept across resets."""
 
-STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, *SAMPLER_KEYS)
+STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, EFFECTIVE, *SAMPLER_KEYS)
 """Metrics of steps that signals examine; no other is kept. Those of a validation are recognised by their names."""
 
 HELD_OUT = {ValidationMean.domains: DOMAIN_MEAN, ValidationMean.prompts: PROMPT_MEAN}
@@ -68,6 +69,8 @@ class History:
     """Best value of each period between the stage's resets, by metric of HELD_OUT."""
     series: Mapping[str, Series] = field(default_factory=dict)
     """Values by metric."""
+    warned: Mapping[str, int] = field(default_factory=dict)
+    """Signal -> step of its last warning."""
     measurement: str = ""
     """Name of what the validations in `peaks` and `series` measured (record key MEASUREMENT); empty if it is not
     known."""
@@ -256,6 +259,20 @@ def validation_plateau(history: History, config: ControllerConfig) -> Signal | N
     )
 
 
+def effective_sample(history: History, config: ControllerConfig) -> Signal | None:
+    """Fires if the effective sample size is below `share` of the tokens at the last `patience` steps."""
+    options = config.effective_sample
+    recent = history.measured(EFFECTIVE)[-options.patience :]
+    if len(recent) < options.patience or max(recent) >= options.share:
+        return None
+    return Signal(
+        reason=f"the effective sample size is {recent[-1]:.1%} of the tokens, below {options.share:.0%} for "
+        f"{options.patience} steps: fewer updates a step, a smaller learning rate or no sampler.ahead keep the policy "
+        "nearer to the one that sampled",
+        numbers={"value": recent[-1], "limit": options.share},
+    )
+
+
 def futile_resets(history: History, config: ControllerConfig) -> Signal | None:
     """Fires at a plateau or a drop if the periods after the stage's last `patience` resets brought no new best by the
     plateau's min_delta. A drop counts because resets to the best checkpoint could otherwise go on forever."""
@@ -323,6 +340,7 @@ SIGNALS: Mapping[str, Callable[[History, ControllerConfig], Signal | None]] = {
     "validation_drop": validation_drop,
     "kl_spike": kl_spike,
     "validation_plateau": validation_plateau,
+    "effective_sample": effective_sample,
 }
 """Section of ControllerConfig -> signal. If several call for the same action, the decision names the first, so the more
 specific signals come first."""

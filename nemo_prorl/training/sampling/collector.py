@@ -10,8 +10,9 @@ for surplus groups.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,6 +30,7 @@ from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import (
     FloatArray,
     PreparedRollout,
+    Rollout,
     RolloutGroup,
     RolloutOutline,
     RolloutTokens,
@@ -60,12 +62,16 @@ class NothingToLearn(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
     """The groups that a step trains on, and all that it sampled to find them. The same on every rank, except for
-    `prepared` and the seconds."""
+    `rollouts`, `prepared` and the seconds."""
 
     sampled: tuple[RolloutGroup, ...]
     """Every group of the step, kept or not, in prompt order. Metrics of rewards and lengths cover all of them."""
     kept: tuple[int, ...]
     """Indices in `sampled` of the groups to train on."""
+    rollouts: Mapping[Key, Rollout]
+    """Map from (index in `sampled`, sibling) to each rollout that this rank has sampled."""
+    verdicts: Mapping[Key, ScoreResult]
+    """Map from (index in `sampled`, sibling) to the verdict on each rollout, failed ones included; ordered by key."""
     prepared: Mapping[Key, PreparedRollout]
     """Map from (index in `sampled`, sibling) to the rollout of a kept group whose log-probabilities this replica has
     computed; ordered by key."""
@@ -75,7 +81,12 @@ class Collection:
     """Number of groups from the beginning of `sampled` that it took to fill the step; all, if it is not full."""
     surplus: tuple[int, ...]
     """Indices in `sampled` of the informative groups that were not needed."""
-    num_rounds: int
+    rounds: tuple[int, ...]
+    """Index in `sampled` of the first prompt of each round."""
+    seed: int
+    """The seed of its rollouts (`SamplingSettings`)."""
+    was_ahead: bool
+    """Whether the first round was sampled during the step before."""
     grading_busy_s: float
     """Seconds in which at least one rollout of this rank was being graded."""
     grading_exposed_s: float
@@ -85,6 +96,17 @@ class Collection:
     def groups(self) -> tuple[RolloutGroup, ...]:
         """The groups to train on, in prompt order."""
         return tuple(self.sampled[index] for index in self.kept)
+
+    def graded(self) -> Iterator[tuple[str, Rollout, ScoreResult]]:
+        """Yields the id under which it was graded, rollout and verdict for each rollout that this rank has sampled."""
+        for (index, sibling), rollout in self.rollouts.items():
+            start = self.rounds[bisect_right(self.rounds, index) - 1]
+            verdict = self.verdicts[index, sibling]
+            yield grading.request_id((index - start, sibling), rollout), rollout, verdict
+
+    @property
+    def num_rounds(self) -> int:
+        return len(self.rounds)
 
     @property
     def num_tokens(self) -> int:
@@ -117,9 +139,12 @@ class Collector:
         """
         needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
         groups: list[RolloutGroup] = []
+        held: dict[Key, Rollout] = {}
         prepared: dict[Key, PreparedRollout] = {}
-        verdicts: list[ScoreResult] = []
+        verdicts: dict[Key, ScoreResult] = {}
         rounds: list[Round] = []
+        starts: list[int] = []
+        was_ahead = self._ahead is not None
         kept, surplus = tuple[int, ...](), tuple[int, ...]()
         max_rounds = dynamic.max_rounds if dynamic.enabled else 1
         # Two rounds without a single informative group are enough to know.
@@ -132,13 +157,17 @@ class Collector:
                 self._ahead = RoundAhead(next_round, self.fleet.sample_share)
             rounds.append(round_)
             mine = self._send_tokens(round_, sampled, rollouts)
-            round_groups, round_prepared = self._grade_and_prepare(
-                round_, rollouts, mine, needed - len(kept), state, verdicts
+            round_groups, round_prepared, round_verdicts = self._grade_and_prepare(
+                round_, rollouts, mine, needed - len(kept), state
             )
-            grading.check_failures(verdicts, self.config.reward.max_failed_share)
-            prepared |= {
-                (len(groups) + index, sibling): row for (index, sibling), row in round_prepared.items()
+            start = len(groups)
+            starts.append(start)
+            held |= {(start + index, row.sibling): row for index, rows in sampled.items() for row in rows}
+            verdicts |= {
+                (start + index, sibling): found for (index, sibling), found in round_verdicts.items()
             }
+            grading.check_failures(list(verdicts.values()), self.config.reward.max_failed_share)
+            prepared |= {(start + index, sibling): row for (index, sibling), row in round_prepared.items()}
             groups += round_groups
             kept, surplus = keep_first([self._kind(group) for group in groups], needed)
         share_before = state.sampling_yield
@@ -171,11 +200,15 @@ class Collector:
         return Collection(
             sampled=tuple(groups),
             kept=kept,
+            rollouts=held,
+            verdicts=dict(sorted(verdicts.items())),
             prepared=dict(sorted(prepared.items())),  # so that sums over it do not depend on timing
             kinds=kinds,
             num_needed=kept[-1] + 1 if len(kept) == needed else len(groups),
             surplus=surplus,
-            num_rounds=len(rounds),
+            rounds=tuple(starts),
+            seed=rounds[0].settings.seed,
+            was_ahead=was_ahead,
             grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),
             grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
         )
@@ -256,11 +289,9 @@ class Collector:
         mine: Mapping[Key, RolloutTokens],
         needed: int,
         state: RunState,
-        all_verdicts: list[ScoreResult],
-    ) -> tuple[list[RolloutGroup], dict[Key, PreparedRollout]]:
+    ) -> tuple[list[RolloutGroup], dict[Key, PreparedRollout], dict[Key, ScoreResult]]:
         """Collects all verdicts of a round, and meanwhile prepares those of `mine` that are in its first `needed`
-        informative groups. Returns (all groups in prompt order, what was prepared), and adds the verdicts to
-        `all_verdicts`."""
+        informative groups. Returns (all groups in prompt order, what was prepared, all verdicts)."""
         shape = partial(
             shape_reward,
             max_response_tokens=self.config.sampler.max_response_tokens,
@@ -314,8 +345,7 @@ class Collector:
             if any(batches):
                 prepared |= self._prepare([batch for batch in batches if batch], state)
                 self.stopwatch.begin("grading")
-        all_verdicts += verdicts.values()
-        return [groups[index] for index in range(len(rollouts))], prepared
+        return [groups[index] for index in range(len(rollouts))], prepared, verdicts
 
     def _prepare(
         self, ready: Sequence[Mapping[Key, RolloutTokens]], state: RunState

@@ -26,6 +26,11 @@ class RewardServiceFailing(RuntimeError):
     """The reward service or a reward function failed on more rollouts than reward.max_failed_share allows."""
 
 
+def request_id(key: tuple[int, int], rollout: Rollout) -> str:
+    """Returns the id under which a rollout is graded. key: its prompt's index in the round, and its sibling."""
+    return id_of(rollout.policy_version, rollout.prompt.uid, *key)
+
+
 def was_graded(verdict: ScoreResult) -> bool:
     """Whether there is a score. False means that the grader failed, not the answer."""
     return verdict.status is GradeStatus.graded and verdict.score is not None
@@ -102,7 +107,7 @@ class GradingInFlight:
         """Sends a rollout to the graders. Raises if they are known to be gone for good, so that sampling stops."""
         self._grader.check()
         request = ScoreRequest(
-            request_id=id_of(rollout.policy_version, rollout.prompt.uid, *key),
+            request_id=request_id(key, rollout),
             domain=rollout.prompt.domain,
             response=rollout.text,
             in_thought=rollout.prompt.opens_thought,

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -91,6 +91,8 @@ class Refitted:
     """The likely cause, and where to look."""
     is_lost: bool = False
     """Whether tensors still differ and the run has to stop before anything is sampled."""
+    fingerprints: Mapping[str, int] = field(default_factory=dict)
+    """Hugging Face name -> fingerprint of each tensor that the policy sent."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -201,6 +203,7 @@ class Refit:
             canary=canary,
             diagnosis=cause[0].upper() + cause[1:],
             is_lost=bool(remaining) and self._stops,
+            fingerprints=sent,
         )
 
     def _load(self, version: int, *, again: bool = False) -> tuple[dict[str, int], Faults, Difference | None]:

@@ -218,6 +218,7 @@ def test_a_model_and_data_that_nobody_named_are_still_to_do() -> None:
 
 def test_sampling_ahead_is_a_bound_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["stage=run1", "--time", "algorithm.correction_level=token", "sampler.release_memory=false"]
+    options += ["algorithm.kl_weighted=true"]
     options += ["sampler.memory_fraction=0.35", "trainer.micro_batch_tokens=12288"]
     seconds = r"run1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+ +(\d+)-(\d+)"
     without, ahead = plan(capsys, *options), " ".join(plan(capsys, *options, "sampler.ahead=true").split())

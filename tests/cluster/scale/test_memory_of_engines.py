@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nemo_prorl.config import LoraConfig, LoraTargets
 from tests.engines.conftest import build_hf_model, run_ranks
 
 TP = {"tensor_parallel": 2}
@@ -16,11 +17,16 @@ CASES = {
     "pp2": ({"pipeline_parallel": 2}, "fp32"),
     "dp2-bf16": ({}, "bf16"),
     "dp2-unsharded": ({"distributed_optimizer": False}, "fp32"),
+    "tp2-low-rank": (TP | {"lora": LoraConfig(rank=8)}, "bf16"),
+    "pp2-low-rank": ({"pipeline_parallel": 2, "lora": LoraConfig(rank=8, targets=LoraTargets.mlp)}, "fp32"),
+    "dp2-low-rank": ({"lora": LoraConfig(rank=8), "distributed_optimizer": False}, "fp32"),
 }
 
 
-def held_and_estimated(path: Path, trainer: dict[str, Any], precision: str) -> dict[str, tuple[float, float]]:
-    """Returns part -> (bytes that this rank holds, estimated bytes)."""
+def held_and_estimated(
+    path: Path, trainer: dict[str, Any], precision: str, spec: str = "local"
+) -> dict[str, tuple[float, float]]:
+    """Returns part -> (bytes that this rank holds, estimated bytes). tests/gpu/emulated has other layers (`spec`)."""
     from dataclasses import replace
 
     from nemo_prorl import distributed
@@ -35,14 +41,16 @@ def held_and_estimated(path: Path, trainer: dict[str, Any], precision: str) -> d
 
     config = run_config(path, **trainer)
     config = replace(
-        config, model=replace(config.model, precision=Precision(precision), layer_spec=LayerSpec.local)
+        config, model=replace(config.model, precision=Precision(precision), layer_spec=LayerSpec(spec))
     )
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
     policy, model = MegatronPolicy(config, ranks), read_architecture(path)
     whole = config.trainer.pipeline_parallel == 1 and config.model.precision is Precision.fp32
     pipeline_rank = ranks.layout.rank // (ranks.layout.world_size // config.trainer.pipeline_parallel)
     num_parameters = memory.parameters_on_rank(model, config, pipeline_rank)
+    num_trained = memory.trained_on_rank(model, config, pipeline_rank)
     parameters = list(policy.model.parameters())
+    factors = [] if policy.trainable.module is policy.model else list(policy.trainable.module.parameters())
     cluster = Cluster(num_nodes=1, gpus_per_node=ranks.layout.world_size)
     case = Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"])
     return {
@@ -50,17 +58,18 @@ def held_and_estimated(path: Path, trainer: dict[str, Any], precision: str) -> d
             sum(p.numel() * p.element_size() for p in parameters),
             memory.element_bytes(config) * num_parameters,
         ),
+        "factors": (sum(p.nbytes for p in factors), memory.factor_bytes(model, config, pipeline_rank)),
         "reference": (
             sum(copy.nbytes for copy in policy._reference.values()),
             memory.element_bytes(config) * num_parameters,
         ),
         "gradients": (
-            sum(buffer.grad_data.nbytes for buffer in policy._trained.buffers),
-            memory.gradient_bytes(num_parameters),
+            sum(buffer.grad_data.nbytes for buffer in policy.trainable.wrapped.buffers),
+            memory.gradient_bytes(num_trained),
         ),
         "optimizer": (
             optimizer_bytes_held(policy),
-            memory.optimizer_bytes(num_parameters, config, ranks.layout.data_parallel),
+            memory.optimizer_bytes(num_trained, config, ranks.layout.data_parallel),
         ),
         "checkpoint": (
             checkpoint_bytes_copied(policy, path),
@@ -79,7 +88,8 @@ def checkpoint_bytes_copied(policy: Any, path: Path) -> int:
 
 def optimizer_bytes_held(policy: Any) -> int:
     """Returns the bytes of the optimizer's moments and of main weights that are not the model's own."""
-    own = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
+    modules = (policy.model, policy.trainable.module)
+    own = {p.untyped_storage().data_ptr() for module in modules for p in module.parameters()}
     held = 0
     for inner in (one.optimizer for one in policy.optimizer.chained_optimizers):
         for group in inner.param_groups:
@@ -134,9 +144,10 @@ def check(parts: dict[str, tuple[float, float]], name: str) -> None:
             assert held == estimated, f"{name}: {part}"
 
 
-def measure_all(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
+def measure_all(path: Path, spec: str = "local") -> dict[str, dict[str, tuple[float, float]]]:
     return {
-        name: held_and_estimated(path, trainer, precision) for name, (trainer, precision) in CASES.items()
+        name: held_and_estimated(path, trainer, precision, spec)
+        for name, (trainer, precision) in CASES.items()
     }
 
 
@@ -146,8 +157,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_one_rank(model: Path, precision: str) -> None:
-    check(held_and_estimated(model, {}, precision), precision)
+@pytest.mark.parametrize("rank", [0, 8])
+def test_one_rank(model: Path, precision: str, rank: int) -> None:
+    name = f"{precision}-low-rank" if rank else precision
+    check(held_and_estimated(model, {"lora": LoraConfig(rank=rank)}, precision), name)
 
 
 @pytest.mark.slow

@@ -236,7 +236,7 @@ def test_what_does_not_fit_is_refused_with_a_way_out_that_fits() -> None:
 
 
 def test_the_way_out_of_sampling_ahead_is_to_leave_it_off() -> None:
-    algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
+    algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token, kl_weighted=True)
     with pytest.raises(ConfigError, match=r"sampler\.release_memory=true sampler\.ahead=false") as caught:
         plan_of(case(RunConfig(sampler=SamplerConfig(ahead=True, memory_fraction=0.8), algorithm=algorithm)))
     assert "updates would need" in str(caught.value)

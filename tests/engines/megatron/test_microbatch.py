@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -18,18 +20,37 @@ def test_the_example_of_the_docstring() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 40, 41, 97, 200, 10_000])
-@pytest.mark.parametrize("multiple", [1, 2, 16])
-def test_every_row_passes_once_within_the_budget(budget: int, multiple: int) -> None:
+@pytest.mark.parametrize("multiple", [1, 2, 16, 128])
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_row_passes_once_within_the_budget(budget: int, multiple: int, packed: bool) -> None:
     lengths = np.random.default_rng(0).integers(1, 60, 50)
-    plan = plan_micro_batches(lengths, budget, multiple)
+    plan = plan_micro_batches(lengths, budget, multiple, packed=packed)
     assert sorted(row for rows in plan for row in rows) == list(range(50))
-    for rows in plan:
-        width = -(-max(lengths[rows]) // multiple) * multiple
-        assert len(rows) == 1 or len(rows) * width <= budget
+    make = packed_feed if packed else padded_feed
+    for rows, following in pairwise([*plan, []]):
+        of_rows, with_one_more = (
+            make(rows_of(lengths[wanted]), multiple, CPU).token_ids.numel()
+            for wanted in (rows, [*rows, *following[:1]])
+        )
+        assert len(rows) == 1 or of_rows <= budget
+        assert not following or with_one_more > budget, "a row of the next pass would have found room"
     longest = [max(lengths[rows]) for rows in plan]
     assert longest == sorted(longest, reverse=True), (
         "the largest pass comes first: it shows whether memory suffices"
     )
+
+
+def rows_of(lengths: np.ndarray) -> TokenBatch:
+    """Rows without responses."""
+    zeros = np.zeros((len(lengths), max(lengths)), dtype=np.int64)
+    return TokenBatch(token_ids_BT=zeros, response_mask_BT=zeros.astype(bool), lengths_B=lengths)
+
+
+def test_packed_rows_do_not_count_as_blocks() -> None:
+    """Rows of 96 tokens, of which FP8's blocks of 128 take the sum: four need 384 tokens, padded ones 512."""
+    lengths = np.full(8, 96)
+    assert len(plan_micro_batches(lengths, 384, 128, packed=True)) == 2
+    assert len(plan_micro_batches(lengths, 384, 128)) == 3
 
 
 def test_no_rows_need_no_pass() -> None:

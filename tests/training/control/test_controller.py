@@ -338,7 +338,7 @@ def test_the_page_names_every_signal_with_the_defaults_of_the_options(signal: st
     section = getattr(ControllerConfig(), signal)
     assert row.split("|")[3].split()[0] == section.action.name
     told = dict(re.findall(r"`(\w+)` = (?:log )?([\d.]+)", row))
-    thresholds = {"patience", "ratio", "rise", "margin", "min_delta"} & {
+    thresholds = {"patience", "ratio", "rise", "margin", "min_delta", "share"} & {
         field.name for field in fields(section)
     }
     assert told == {name: f"{getattr(section, name):g}" for name in thresholds}

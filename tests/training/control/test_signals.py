@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import (
+    ConfigError,
     ControllerConfig,
     ControllerMode,
     FutileResetsConfig,
@@ -415,6 +416,48 @@ def test_a_drop_that_is_ignored_makes_no_reset_futile() -> None:
     for record in two_domains([0.5, 0.2] * 4, [0.5, 0.2] * 4):
         assert controller.observe(record) is None
         controller.note_reset(record["step"])
+
+
+# Effective sample size
+
+
+EFFECTIVE = "objective__effective_sample_share"
+
+
+def test_few_effective_samples_warn_in_every_mode_and_once_in_a_cool_down() -> None:
+    shares = [0.9, 0.4, 0.6, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.5]
+    for mode in ControllerMode:
+        config = only("effective_sample", patience=2, cooldown=3)
+        config.mode, config.interval = mode, 1000
+        assert decisions(columns(**{EFFECTIVE: shares}), config) == [
+            (5, "warn", "effective_sample"),
+            (8, "warn", "effective_sample"),
+        ]
+
+
+def test_a_warning_restarts_nothing_and_never_hides_an_action() -> None:
+    """The interval counts on from the stage's start, and a reset at the same step is the decision, which names it."""
+    config = only("effective_sample", patience=1, interval=4)
+    controller = ResetController(config)
+    records = columns(first_step=0, **{EFFECTIVE: [0.3] * 6})
+    made = [decision for record in records if (decision := controller.observe(record))]
+    assert [one.action.name for one in made] == ["warn"] * 4 + ["reset", "warn"]
+    assert "also: effective_sample" in made[4].reason
+
+
+def test_a_warning_is_remembered_over_a_restart() -> None:
+    config = only("effective_sample", patience=1, cooldown=3)
+    controller, made = ResetController(config), []
+    for record in columns(first_step=0, **{EFFECTIVE: [0.3] * 10}):
+        controller = ResetController(config, json.loads(json.dumps(controller.state())))
+        made += [one.step for one in [controller.observe(record)] if one]
+    assert made == [3, 6, 9]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5])
+def test_the_limit_of_effective_samples_is_a_share(share: float) -> None:
+    with pytest.raises(ConfigError, match=r"controller\.effective_sample\.share"):
+        only("effective_sample", share=share)
 
 
 # What every signal needs of the history

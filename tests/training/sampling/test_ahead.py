@@ -243,7 +243,12 @@ def test_a_stage_that_saturates_while_the_next_round_is_sampled_is_validated_aft
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["sampler.ahead=true"], "correction_level=token"),
+        (["sampler.ahead=true"], r"correction_level=token .* and algorithm\.kl_weighted=true as well"),
+        (
+            ["sampler.ahead=true", "algorithm.correction_level=token"],
+            r"write algorithm\.kl_weighted=true as well",
+        ),
+        (["sampler.ahead=true", "algorithm.kl_beta=0"], r"or geometric\) as well"),
         (["sampler.ahead=true", "sampler.release_memory=true"], "sampler.release_memory=false"),
         (["sampler.ahead=true", "sampler.tensor_parallel=2"], "sampler.tensor_parallel=1"),
     ],
@@ -259,6 +264,7 @@ def test_the_real_engines_repeat_themselves_and_resume_exactly(case: Case, tmp_p
     overrides = [
         "sampler.ahead=true",
         "algorithm.correction_level=token",
+        "algorithm.kl_weighted=true",
         "trainer.num_steps=4",
         "trainer.prompts_per_step=4",
         "validation.max_prompts=1",

@@ -133,6 +133,7 @@ def test_a_healthy_run_finds_nothing(case: Case) -> None:
     """With the recipe's temperature, resets and sampling ahead."""
     folder = train(
         case, nothing, "trainer.num_steps=4", "sampler.ahead=true", "algorithm.correction_level=token",
+        "algorithm.kl_weighted=true",
         "exp_manager.checkpoint_callback_params.every_n_train_steps=0", "controller.mode=interval",
         "controller.interval=2",
     )  # fmt: skip

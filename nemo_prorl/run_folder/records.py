@@ -1,0 +1,169 @@
+"""What a run keeps so that its steps can be computed again: hashes of every step, and rollouts of some.
+
+RUN/digests.jsonl                          a line per step, and one with the inputs whenever they have changed
+RUN/rollouts/step-00000040-rank0.parquet   rollouts and verdicts of a step, from the rank that sampled them
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nemo_prorl.run_folder.storage import StepFiles, replacing_file
+from nemo_prorl.run_folder.telemetry import append_metrics, read_records, rewind_metrics
+from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
+from reward.protocol import GradeStatus, ScoreResult
+
+DIGESTS = "digests.jsonl"
+CHECK = "check"
+"""Key of a line's own hash, which shows whether the line is what was written."""
+BYTES_A_TOKEN = 8
+"""A token id and a log-probability in a Parquet file; the text is compressed to less."""
+
+
+class DigestLog:
+    """Writes digests.jsonl. Only the main rank has one."""
+
+    def __init__(self, run_dir: Path, step: int) -> None:
+        """Deletes what was written about steps after `step`, where the run begins or resumes."""
+        self._path = run_dir / DIGESTS
+        kept = rewind_metrics(self._path, sys.maxsize, step)
+        inputs = [record for record in kept if "inputs" in record and "phases" not in record]
+        self._inputs = inputs[-1] if inputs else {}
+
+    def begin(self, state: RunState, inputs: Mapping[str, Any]) -> None:
+        """Notes what the steps after `state` are computed with, unless the steps before had the same."""
+        if self._inputs.get("inputs") != json.loads(json.dumps(inputs)):
+            self._inputs = _checked({"step": state.step + 1, "stage": state.stage, "inputs": inputs})
+            append_metrics(self._path, self._inputs)
+
+    def add(self, state: RunState, digest: Mapping[str, Any]) -> None:
+        """Writes the line of the step that `state` has counted last."""
+        position = {"step": state.step, "stage": state.stage}
+        append_metrics(self._path, _checked({**position, "of_inputs": self._inputs.get(CHECK, ""), **digest}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digests:
+    """The lines of digests.jsonl."""
+
+    steps: Mapping[int, Mapping[str, Any]]
+    """Step -> its line."""
+    inputs: Mapping[str, Mapping[str, Any]]
+    """Hash of a line with inputs (`of_inputs` of a step's line) -> what it holds: options, versions, ranks, machine."""
+    damaged: frozenset[int]
+    """Steps whose line is not what was written."""
+
+
+def read_digests(run_dir: Path) -> Digests:
+    """Returns what a run recorded about its steps; empty if it has no digests.jsonl."""
+    path = run_dir / DIGESTS
+    records = read_records(path)[0] if path.is_file() else []
+    whole = [record for record in records if record.get(CHECK) == _check(record)]
+    return Digests(
+        steps={record["step"]: record for record in whole if "phases" in record},
+        inputs={record[CHECK]: record["inputs"] for record in whole if "inputs" in record},
+        damaged=frozenset(record["step"] for record in records if record.get(CHECK) != _check(record)),
+    )
+
+
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, CHECK: _check(record)}
+
+
+def _check(record: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in record.items() if key != CHECK}
+    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRollout:
+    """A rollout and its verdict, as a step recorded them."""
+
+    request_id: str
+    """Id under which it was graded."""
+    token_ids: TokenIds
+    logprobs: FloatArray
+    text: str
+    finish: Finish
+    policy_version: int
+    verdict: ScoreResult
+
+
+def rollout_files(run_dir: Path) -> StepFiles:
+    """Returns the files of recorded rollouts; `stage` in their path is the rank."""
+    return StepFiles(run_dir / "rollouts", ".parquet")
+
+
+def write_rollouts(
+    run_dir: Path, step: int, rank: int, rows: Iterable[tuple[str, Rollout, ScoreResult]]
+) -> None:
+    """Writes the rollouts that this rank sampled in a step, each with the id under which it was graded and with its
+    verdict. The file is complete or absent."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            ("request_id", pa.string()), ("uid", pa.string()), ("sibling", pa.int32()),
+            ("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("text", pa.string()),
+            ("finish", pa.string()), ("policy_version", pa.int64()), ("verdict", pa.string()),
+        ]
+    )  # fmt: skip
+    listed = [
+        {
+            "request_id": request_id,
+            "uid": rollout.prompt.uid,
+            "sibling": rollout.sibling,
+            "token_ids": np.asarray(rollout.token_ids, np.int32),
+            "logprobs": rollout.sampler_logprobs,
+            "text": rollout.text,
+            "finish": rollout.finish.value,
+            "policy_version": rollout.policy_version,
+            "verdict": json.dumps(
+                {
+                    "status": verdict.status.value,
+                    "score": verdict.score,
+                    "verdict": verdict.verdict,
+                    "details": dict(verdict.details),
+                }
+            ),
+        }
+        for request_id, rollout, verdict in rows
+    ]
+    if listed:
+        with replacing_file(rollout_files(run_dir).path(step, f"rank{rank}")) as aside:
+            pq.write_table(pa.Table.from_pylist(listed, schema), aside, compression="zstd")
+
+
+def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRollout]:
+    """Returns (uid, sibling) -> what the step recorded, of all ranks; empty if it recorded none."""
+    import pyarrow.parquet as pq
+
+    found = {}
+    for of_step, path in rollout_files(run_dir).all():
+        for row in pq.read_table(path).to_pylist() if of_step == step else ():
+            verdict = json.loads(row["verdict"])
+            found[row["uid"], row["sibling"]] = RecordedRollout(
+                request_id=row["request_id"],
+                token_ids=np.array(row["token_ids"], np.int32),
+                logprobs=np.array(row["logprobs"], np.float32),
+                text=row["text"],
+                finish=Finish(row["finish"]),
+                policy_version=row["policy_version"],
+                verdict=ScoreResult(
+                    request_id=row["request_id"],
+                    status=GradeStatus(verdict["status"]),
+                    score=verdict["score"],
+                    verdict=verdict["verdict"],
+                    details=verdict["details"],
+                ),
+            )
+    return found

@@ -1,0 +1,93 @@
+"""RUN/slurm/: which Slurm jobs a run's folder has.
+
+RUN/slurm/jobs.json    stage -> the newest job that `submit` has submitted or found in the queue
+RUN/slurm/job.json     the job that holds the folder, written by its launcher
+
+Both are only read as far as they can be: the queue itself is the authority (nemo_prorl/cluster/slurm_queue.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.run_folder.storage import replace_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A job that `submit` has submitted, or found in the queue."""
+
+    job: str
+    options: Sequence[str] | None = None
+    """The user's options for sbatch; None if they are not known."""
+    overrides: Sequence[str] | None = None
+    """The launcher's arguments; None if they are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderJob:
+    """The job that holds a run's folder, or was the last to hold it."""
+
+    job: str
+    stage: str
+    start: int
+    """1 for the first start of the job, one more after each requeue."""
+    cluster: str
+    """Name of the Slurm cluster; another cluster may have a job of the same number."""
+    user: str
+    state: str
+    """checking (doctor and reward service), training, requeued or ended."""
+    reason: str
+    updated: float
+    """When the state began, in seconds since 1970."""
+
+
+def submissions_file(run_dir: Path) -> Path:
+    """Returns the path of jobs.json."""
+    return run_dir / "slurm" / "jobs.json"
+
+
+def read_submissions(run_dir: Path) -> dict[str, Submission]:
+    """Returns stage -> its newest submission; empty if the file does not exist or cannot be read."""
+    found = {}
+    for stage, entry in _read(submissions_file(run_dir)).items():
+        if isinstance(entry, str):  # as earlier versions wrote it
+            found[stage] = Submission(job=entry)
+        elif isinstance(entry, dict) and isinstance(entry.get("job"), str):
+            found[stage] = Submission(
+                job=entry["job"], options=entry.get("options"), overrides=entry.get("overrides")
+            )
+    return found
+
+
+def note_submission(run_dir: Path, stage: str, submission: Submission) -> None:
+    """Records a submission atomically. Call it at once, so that it is known even if the next stage's sbatch fails."""
+    entries = {**read_submissions(run_dir), stage: submission}
+    text = json.dumps({name: asdict(entry) for name, entry in entries.items()}, indent=1)
+    replace_text(submissions_file(run_dir), text + "\n")
+
+
+def read_folder_job(run_dir: Path) -> FolderJob | None:
+    """Returns what job.json says; None if there is no such file or it names no job."""
+    entry = _read(run_dir / "slurm" / "job.json")
+    texts = {name: entry.get(name, "") for name in ("stage", "cluster", "user", "state", "reason")}
+    try:
+        start, updated = int(entry["start"]), datetime.fromisoformat(entry["updated"]).timestamp()
+        job = entry["job_id"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_whole = all(isinstance(text, str) for text in (job, *texts.values())) and job and texts["state"]
+    return FolderJob(job=job, start=start, updated=updated, **texts) if is_whole else None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return entry if isinstance(entry, dict) else {}

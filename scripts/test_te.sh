@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Runs the policy with Transformer Engine's layers on the CPU, with emulated kernels (tests/gpu/emulated): its own tests,
+# and the tests of the policy, of its layouts and of its checkpoints. Arguments go to pytest.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPATH=$PWD/.venv-te:$PWD/.venv-triton
+tests=(
+    tests/gpu/emulated
+    tests/engines/megatron/test_build.py
+    tests/engines/megatron/test_checkpoint.py
+    tests/engines/megatron/test_conversion.py
+    tests/engines/megatron/test_low_rank.py
+    tests/engines/megatron/test_parallel.py
+    tests/engines/megatron/test_policy.py
+    tests/test_export.py
+    # These start Python anew, without the emulation, or are about a machine without a GPU.
+    --deselect tests/engines/megatron/test_checkpoint.py::test_a_full_disk_in_the_middle_of_a_real_save
+    --deselect tests/engines/megatron/test_conversion.py::test_conversion_holds_a_file_and_not_the_model
+    --deselect tests/engines/megatron/test_policy.py::test_passes_use_the_threads_that_they_are_given_and_nothing_else_does
+)
+exec .venv/bin/python -m pytest -p tests.gpu.emulated.plugin -q "${tests[@]}" "$@"

@@ -1,0 +1,88 @@
+"""What low-rank training refuses, before anything heavy starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.commands.parsing import CONF_DIR
+from nemo_prorl.config import ConfigError, LoraConfig
+from nemo_prorl.config.compose import compose
+from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
+from nemo_prorl.run import check_same_factors
+from nemo_prorl.run_folder.checkpoints import Checkpoint
+from nemo_prorl.training.stages import StartingPoint
+from nemo_prorl.types import RunState
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["controller.reset_optimizer=false"], r"controller\.reset_optimizer=false: .* write .*=true\."),
+        (
+            ["stage.parent=run1", "stage.reset_optimizer=false"],
+            r"stage\.reset_optimizer=false: a reset begins new factors, .* write stage\.reset_optimizer=true\.",
+        ),
+        (["+model.megatron.overlap_grad_reduce=true"], r"overlap_grad_reduce=true: .* leave it out\."),
+        (["lora.alpha=-1"], r"lora\.alpha=-1"),
+        (["lora.targets=embedding"], r"lora\.targets"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(overrides: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        compose("laptop", ["lora.rank=8", *overrides], conf_dir=CONF_DIR)
+    if not overrides[0].startswith("lora."):
+        compose("laptop", overrides, conf_dir=CONF_DIR)
+
+
+def test_the_scale_is_1_unless_alpha_says_otherwise() -> None:
+    assert [LoraConfig(rank=8, alpha=alpha).scale for alpha in (0, 8, 32)] == [1.0, 1.0, 4.0]
+    assert LoraConfig().recorded == {}
+
+
+def a_start(folder: Path, lora: dict[str, Any], *, is_resume: bool) -> StartingPoint:
+    (folder / "policy").mkdir()
+    (folder / "policy" / CHECKPOINT_MARK).write_text(json.dumps({"precision": "fp32", "lora": lora}))
+    checkpoint = Checkpoint(
+        path=folder, state=RunState(stage="run1", step=7), reference_hash="", score=None, monitor=""
+    )
+    return StartingPoint(checkpoint=checkpoint, is_resume=is_resume)
+
+
+@pytest.mark.parametrize("saved", [{}, LoraConfig(rank=4).recorded])
+@pytest.mark.parametrize("rank", [0, 4, 8])
+@pytest.mark.parametrize(
+    ("is_resume", "resets"), [(True, []), (False, []), (False, ["stage.reset_reference=false"])]
+)
+def test_other_factors_are_refused_unless_the_stage_begins_with_a_reset(
+    saved: dict[str, Any], rank: int, is_resume: bool, resets: list[str], tmp_path: Path
+) -> None:
+    config = compose(
+        "laptop", [f"lora.rank={rank}", "stage.name=run2", "stage.parent=run1", *resets], conf_dir=CONF_DIR
+    )
+    start = a_start(tmp_path, saved, is_resume=is_resume)
+    if saved == config.lora.recorded or not (is_resume or resets):
+        check_same_factors(config, start)
+        return
+    with pytest.raises(ConfigError) as refused:
+        check_same_factors(config, start)
+    sentence = str(refused.value)
+    assert "step 7 of stage run1, which trained " in sentence
+    assert ("rank 4, scale 1.0, targets all" in sentence) == (bool(saved) or rank == 4)
+    assert sentence.endswith(
+        "write the same lora.* options."
+        if is_resume
+        else "stage.reset_reference=true stage.reset_optimizer=true."
+    )
+
+
+def test_a_checkpoint_of_an_earlier_version_trained_all_weights(tmp_path: Path) -> None:
+    start = a_start(tmp_path, {}, is_resume=True)
+    mark = tmp_path / "policy" / CHECKPOINT_MARK
+    mark.write_text(json.dumps({"precision": "fp32"}))
+    check_same_factors(compose("laptop", [], conf_dir=CONF_DIR), start)
+    with pytest.raises(ConfigError, match="trained all weights, and lora"):
+        check_same_factors(compose("laptop", ["lora.rank=8"], conf_dir=CONF_DIR), start)

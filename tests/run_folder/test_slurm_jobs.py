@@ -1,0 +1,66 @@
+"""RUN/slurm/: what `submit` and launchers leave there, and what earlier versions and failing disks have left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl.run_folder.slurm_jobs import (
+    FolderJob,
+    Submission,
+    note_submission,
+    read_folder_job,
+    read_submissions,
+    submissions_file,
+)
+
+JOB = {
+    "job_id": "35", "stage": "run1", "start": 2, "cluster": "eos", "user": "ada", "host": "node1", "state": "training",
+    "reason": "", "updated": "2026-11-26T18:20:00Z",
+}  # fmt: skip
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "slurm").mkdir()
+    return tmp_path
+
+
+def test_submissions_are_kept_by_stage(run_dir: Path) -> None:
+    assert read_submissions(run_dir) == {}
+    first = Submission(job="1", options=["--nodes=2"], overrides=["a=b c"])
+    note_submission(run_dir, "run1", first)
+    note_submission(run_dir, "run2", Submission(job="2"))
+    note_submission(run_dir, "run2", Submission(job="3"))
+    assert read_submissions(run_dir) == {"run1": first, "run2": Submission(job="3")}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "x", '{"run2": 5, "run3": {"id": "4"}, "run1": "71"}'])
+def test_other_contents_are_left_out(run_dir: Path, text: str) -> None:
+    submissions_file(run_dir).write_text(text)
+    assert read_submissions(run_dir) == ({"run1": Submission(job="71")} if "71" in text else {})
+
+
+def test_the_job_of_the_folder(run_dir: Path) -> None:
+    assert read_folder_job(run_dir) is None
+    (run_dir / "slurm" / "job.json").write_text(json.dumps(JOB))
+    assert read_folder_job(run_dir) == FolderJob(
+        job="35",
+        stage="run1",
+        start=2,
+        cluster="eos",
+        user="ada",
+        state="training",
+        reason="",
+        updated=1795717200.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "broken", [{"start": "x"}, {"updated": "yesterday"}, {"state": None}, {"job_id": 35}]
+)
+def test_a_job_that_says_too_little_is_none(run_dir: Path, broken: dict[str, object]) -> None:
+    (run_dir / "slurm" / "job.json").write_text(json.dumps(JOB | broken))
+    assert read_folder_job(run_dir) is None
