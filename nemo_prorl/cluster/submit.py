@@ -22,8 +22,8 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.markers import is_done
 from nemo_prorl.run_folder.storage import replace_text
 
-SHARED_SCRIPTS = ("slurm/common.sh", "slurm/reward.sh")
-"""Scripts that every launcher uses."""
+SHARED_SCRIPTS = ("slurm/common.sh", "slurm/rank.sh", "slurm/check_reward.sh", "slurm/reward.sh")
+"""Scripts that every launcher uses, beside the Python of slurm/job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
