@@ -38,7 +38,7 @@ test-clients: setup  ## test other trainers' own clients, in .venv-clients
 
 test-kernels: setup  ## run the tests that need Triton, in .venv-triton
 	@scripts/beside.sh triton
-	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py $(ARGS)
+	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py tests/gpu/test_compiling.py $(ARGS)
 	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest -p tests.gpu.runner_v2 tests/engines/vllm/test_sampling.py \
 		-k "of_transformers and not 0.6"
 

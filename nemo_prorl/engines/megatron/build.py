@@ -134,8 +134,8 @@ def initialise_groups(layout: Layout, seed: int) -> None:
 
 
 def _forget_fp8_groups() -> None:
-    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over the
-    groups that they had, and some ranks would wait for others that do not."""
+    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over their
+    groups, and some ranks would wait for others that do not."""
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.fp8 import FP8GlobalStateManager
 
@@ -192,7 +192,7 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             raise ConfigError(
                 "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
             )
-    if transformer_engine and not config.lora.rank:  # whose hooks would not see such gradients
+    if transformer_engine:
         _accumulate_in_place(model)
     mark_shards(model)
     return model.to(torch.device(torch.cuda.current_device()))
@@ -252,8 +252,7 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         bf16=dtype is torch.bfloat16,
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None
-        and not config.lora.rank,
+        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
         # SwiGLU as one compiled function, which saves only its input for the backward pass. On CPU, where it is not
         # compiled, it would only be slower.
         bias_activation_fusion=torch.cuda.is_available(),
@@ -289,11 +288,11 @@ def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
 
 
 def build_training(
-    model: core.MegatronModule, config: RunConfig, layout: Layout
+    model: HiddenStateModel, config: RunConfig, layout: Layout
 ) -> tuple[core.DistributedDataParallel, core.MegatronOptimizer]:
-    """Returns the module that is trained (`trainable.Trainable`) wrapped with fp32 gradient buffers, and the optimizer.
-    The weights must be loaded before, because the optimizer makes fp32 copies of 16-bit ones."""
-    trainer, dtype = config.trainer, next(model.parameters()).dtype
+    """Returns the model wrapped with fp32 gradient buffers, and the optimizer. The weights must be loaded before,
+    because the optimizer makes fp32 copies of 16-bit ones."""
+    trainer = config.trainer
     sharded = trainer.distributed_optimizer and layout.data_parallel > 1
     reduction = _build(
         core.DistributedDataParallelConfig,
@@ -315,8 +314,8 @@ def build_training(
         adam_beta2=trainer.adam_beta2,
         adam_eps=trainer.adam_epsilon,
         clip_grad=trainer.clip_grad,
-        bf16=dtype is torch.bfloat16,
-        params_dtype=dtype,
+        bf16=config.model.precision is Precision.bf16,
+        params_dtype=model.config.params_dtype,
         use_distributed_optimizer=sharded,
     )
     return wrapped, core.get_megatron_optimizer(settings, [wrapped], use_gloo_process_groups=False)
