@@ -71,7 +71,7 @@ RUN pip install hydra-core omegaconf lightning tensorboard matplotlib plotly jin
 
 COPY . .
 # This is the image's own copy of the code. Launchers mount their checkout and start Python there, so the mounted code
-# runs and the image provides only packages (slurm/common.sh, docs/cluster.md).
+# runs and the image provides only packages (slurm/job/allocation.py, docs/cluster.md).
 RUN python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' | \
         xargs -I{} sh -c 'echo /opt/nemo_prorl > {}/nemo_prorl.pth' && \
     python -m nemo_prorl --help && \
