@@ -310,6 +310,7 @@ class Job:
         """Ends the job as decided and returns its exit code. Only files of this job are touched, and those of the stage
         only if the job holds the folder."""
         self.folder.close_service()
+        self.folder.forget_token()
         if decision.what == REQUEUE:
             step = self.folder.newest_step()
             decision = decisions.of_restart(

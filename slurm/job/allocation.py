@@ -55,7 +55,7 @@ def read_allocation(environment: Mapping[str, str], nodes: Sequence[str]) -> All
     if min(cpus) < ranks:
         few = nodes[cpus.index(min(cpus))]
         raise Mistake(
-            f"{few} gives the job {min(cpus)} CPUs for {ranks} ranks: add --exclusive, or --cpus-per-gpu=N"
+            f"{few} gives the job {min(cpus)} CPU(s) for {ranks} ranks: add --exclusive, or --cpus-per-gpu=N"
         )
     return Allocation(
         job=environment["SLURM_JOB_ID"],

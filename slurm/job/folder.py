@@ -181,6 +181,11 @@ class Folder:
         if self.reward.is_dir():
             self.write(self.reward / "over", "")
 
+    def forget_token(self) -> None:
+        """Removes the token of this start's servers; the next one makes another."""
+        with suppress(OSError):
+            (self.reward / "token").unlink()
+
 
 def _holder(record: Mapping[str, Any], job: str, is_alive: bool = False) -> Holder:
     cluster, user, host = (str(record.get(name, "")) for name in ("cluster", "user", "host"))

@@ -311,7 +311,7 @@ def test_a_node_has_a_rank_for_each_gpu_that_was_asked_for(
     [
         (
             {"SLURM_GPUS_ON_NODE": "3", "SLURM_JOB_CPUS_PER_NODE": "4,1"},
-            "n2 gives the job 1 CPUs for 3 ranks",
+            "n2 gives the job 1 CPU(s) for 3 ranks",
         ),
         ({"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS": "5"}, "5 GPUs on 2 nodes are not 2 on each"),
         ({"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS_PER_NODE": "4"}, "n1 has given 2"),
