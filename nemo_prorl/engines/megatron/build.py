@@ -296,7 +296,9 @@ def build_training(
         use_distributed_optimizer=sharded,
     )
     wrapped = core.DistributedDataParallel(model.config, reduction, model)
-    _accumulate_in_place(model)  # its parameters have buffers now; in low-rank training those of the layers have none
+    _accumulate_in_place(
+        model
+    )  # its parameters have buffers now; in low-rank training those of the layers have none
     if reduction.overlap_grad_reduce:
         # Gradients are complete only after the last micro-batch; before it, Megatron must not start to reduce them.
         model.config.no_sync_func = wrapped.no_sync
