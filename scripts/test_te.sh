@@ -30,7 +30,8 @@ status=0
 if [ "$environment" = .venv-cuda ]; then
     # On a machine without a driver, setup.sh has made a stand-in for its library.
     [ ! -d .venv-cuda/libcuda-stub ] || export LD_LIBRARY_PATH=$PWD/.venv-cuda/libcuda-stub:${LD_LIBRARY_PATH:-}
-    .venv-cuda/bin/python -m pytest -q tests/gpu/test_kernel.py tests/gpu/test_compiling.py tests/gpu/test_vllm_cuda.py \
+    .venv-cuda/bin/python -m pytest -q tests/gpu/test_compiling.py tests/gpu/test_head_of_cuda.py \
+        tests/gpu/test_kernel.py tests/gpu/test_vllm_cuda.py \
         "$@" || status=1
 fi
 exit $status

@@ -8,7 +8,6 @@ Megatron's local spec lacks: an RMSNorm that supports sequence parallelism, and 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import sys
 from enum import Enum
@@ -194,25 +193,22 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             raise ConfigError(
                 "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
             )
-    if transformer_engine:
-        _accumulate_in_place(model)
     mark_shards(model, architecture)
     return model.to(torch.device(torch.cuda.current_device()))
 
 
-def _accumulate_in_place(model: HiddenStateModel) -> None:
+def _accumulate_in_place(module: torch.nn.Module) -> None:
     """Makes Transformer Engine's layers add gradients of weights to the fp32 buffers inside their matrix products. They
     are switched on one by one, because with Megatron's gradient_accumulation_fusion its output layer, which is never
     called, insists on Apex."""
-    for module in model.modules():
-        if hasattr(module, "fuse_wgrad_accumulation"):
-            module.fuse_wgrad_accumulation = True
+    for layer in module.modules():
+        if hasattr(layer, "fuse_wgrad_accumulation"):
+            layer.fuse_wgrad_accumulation = True
 
 
-def accumulates_in_place(model: torch.nn.Module) -> bool:
-    """Returns whether the layers add gradients of weights to the fp32 buffers inside their matrix products."""
-    of_layers = [getattr(module, "fuse_wgrad_accumulation", False) for module in model.modules()]
-    return any(of_layers) or bool(getattr(model.config, "gradient_accumulation_fusion", False))
+def accumulates_in_place(module: torch.nn.Module) -> bool:
+    """Returns whether layers add gradients of weights to the fp32 buffers inside their matrix products."""
+    return any(getattr(layer, "fuse_wgrad_accumulation", False) for layer in module.modules())
 
 
 def _set_yarn(megatron: core.TransformerConfig, rope: Rope) -> None:
@@ -270,7 +266,6 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         bf16=dtype is torch.bfloat16,
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None,
         # SwiGLU as one compiled function, which saves only its input for the backward pass. On CPU, where it is not
         # compiled, it would only be slower.
         bias_activation_fusion=torch.cuda.is_available(),
@@ -321,6 +316,9 @@ def build_training(
         use_distributed_optimizer=sharded,
     )
     wrapped = core.DistributedDataParallel(model.config, reduction, model)
+    _accumulate_in_place(
+        model
+    )  # its parameters have buffers now; in low-rank training those of the layers have none
     if reduction.overlap_grad_reduce:
         # Gradients are complete only after the last micro-batch; before it, Megatron must not start to reduce them.
         model.config.no_sync_func = wrapped.no_sync
