@@ -204,13 +204,15 @@ can_grade() { # false if the data has code and no server has a sandbox for it
 
 # ---------------------------------------------------------------------------------------------------- the trainer
 trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: runs `python -m nemo_prorl COMMAND` as the tasks of a step
-    local options=() command=$1
+    local options=() command=$1 choice="stage=$STAGE"
     shift
     while [ "$1" != -- ]; do
         options+=("$1")
         shift
     done
     shift
+    # The file of a fork's arm (nemo_prorl/fork/arms.py) has all options of its stage, which is not in conf/stage/.
+    [[ " $* " != *"/arm.yaml "* ]] || choice="stage.name=$STAGE"
     # Ignores SIGUSR1, which would kill the rank until the trainer has its own handler.
     # shellcheck disable=SC2016
     step "${CONTAINER:-}" --job-name="$command" --mpi=none "${options[@]}" bash -c '
@@ -221,7 +223,7 @@ trainer() { # COMMAND SRUN-OPTIONS... -- ARGUMENTS...: runs `python -m nemo_pror
             exit 1
         }
         export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID LOCAL_WORLD_SIZE=$((WORLD_SIZE / SLURM_JOB_NUM_NODES))
-        exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl "$0" "$@"' "$command" "stage=$STAGE" \
+        exec "${PYTHON:-.venv/bin/python}" -m nemo_prorl "$0" "$@"' "$command" "$choice" \
         "exp_manager.explicit_log_dir=$RUN_DIR" "reward.discovery_dir=$REWARD_DIR" "reward.token_file=$REWARD_DIR/token" "$@"
 }
 

@@ -188,6 +188,23 @@ def test_a_named_configuration_trains_in_the_folder_that_is_named_too(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("given", "choice"),
+    [
+        ("", "stage=run1"),
+        ("--config-name mine.yaml", "stage=run1"),
+        ("--config-name runs/forks/8/a-1/arm.yaml", "stage.name=run1"),
+    ],
+)
+def test_a_launcher_chooses_its_stage_and_an_arm_has_its_own(given: str, choice: str) -> None:
+    lines = bash(
+        f"RUN_DIR=r REWARD_DIR=r/w; trainer train --nodes=1 -- {given}",
+        WORLD_SIZE="1",
+        SLURM_JOB_NUM_NODES="1",
+    )
+    assert lines[lines.index("train") + 1] == choice
+
+
+@pytest.mark.parametrize(
     ("domains", "levels", "answer"),
     [
         ("math", ["none"], "yes"),
