@@ -393,3 +393,15 @@ def test_hydra_reads_the_folder_as_the_launcher_does(folder: str) -> None:
     assert made[0] == "stage=run1"
     assert made[1] == f"{KEY}={quoted(folder)}"
     assert made[-1] == "a=1"
+
+
+@pytest.mark.parametrize(
+    ("given", "choice"),
+    [
+        ([], "stage=run1"),
+        (["--config-name", "mine.yaml"], "stage=run1"),
+        (["--config-name", "runs/forks/8/a-1/arm.yaml"], "stage.name=run1"),
+    ],
+)
+def test_a_launcher_chooses_its_stage_and_an_arm_of_a_fork_has_its_own(given: list[str], choice: str) -> None:
+    assert allocation.overrides("run1", "runs/a", "runs/a/reward/7", given)[0] == choice
