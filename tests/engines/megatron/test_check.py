@@ -56,6 +56,8 @@ BAD_MODELS = {
     "resid_pdrop, under which": PHI | {"resid_pdrop": 0.1},
     "Phi3ForCausalLM takes default": PHI | {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
     "The model uses sliding-window attention": PHI | {"sliding_window": 2047},
+    "uses sliding-window attention, which": QWEN
+    | {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768},
     r"supported: use one": without("architectures"),
     r'architectures="Qwen2ForCausalLM": a list of texts is needed': QWEN
     | {"architectures": "Qwen2ForCausalLM"},

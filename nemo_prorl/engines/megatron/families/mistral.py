@@ -1,4 +1,4 @@
-"""Mistral 7B from v0.3 on, Nemo, Small and Magistral: Llama's layers. A missing sliding_window stands for 4,096 tokens."""
+"""Mistral 7B from v0.3 on, Nemo, Small and Magistral: Llama's layers. A missing sliding_window stands for 4,096."""
 
 from __future__ import annotations
 
