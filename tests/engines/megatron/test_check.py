@@ -234,6 +234,8 @@ def test_null_stands_for_the_default_where_transformers_takes_it_so() -> None:
     unset |= dict.fromkeys(("attention_dropout", "partial_rotary_factor", "use_sliding_window"))
     assert read_architecture(QWEN | unset) == read_architecture(QWEN)
     assert read_architecture(without("rms_norm_eps")).norm_epsilon == 1e-6
+    phi = {**without("rms_norm_eps"), "architectures": ["Phi3ForCausalLM"]}
+    assert read_architecture(phi).norm_epsilon == 1e-5
 
 
 class TestFolder:
