@@ -93,7 +93,7 @@ class Folder:
 
     def note_state(self, state: str, reason: str = "") -> None:
         """Writes a change of the job's state into job.json, if this job holds the folder."""
-        if self._record:
+        if self._record and self.is_held():
             self._record.update(state=state, reason=reason)
             self.write(self.path / "slurm" / "job.json", json.dumps(self._dated()))
 
