@@ -82,8 +82,8 @@ class Folder:
         with open(token, "wb") as secret:
             secret.write(base64.b64encode(os.urandom(32)) + b"\n")
         if (
-            int(record["start"]) == 1
-        ):  # submitted by the user, who is trusted to have corrected what was wrong
+            record["start"] == 1
+        ):  # the user, who has submitted it, is trusted to have corrected what was wrong
             for kind in ("failed", "restarts", "excluded"):
                 self.marker(kind).unlink(missing_ok=True)
 
