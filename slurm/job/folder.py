@@ -81,9 +81,8 @@ class Folder:
         token = os.open(self.reward / "token", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(token, "wb") as secret:
             secret.write(base64.b64encode(os.urandom(32)) + b"\n")
-        if (
-            record["start"] == 1
-        ):  # the user, who has submitted it, is trusted to have corrected what was wrong
+        # The user, who has submitted it, is trusted to have corrected what was wrong; a requeue has corrected nothing.
+        if record["start"] == 1:
             for kind in ("failed", "restarts", "excluded"):
                 self.marker(kind).unlink(missing_ok=True)
 
