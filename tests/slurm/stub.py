@@ -5,7 +5,8 @@ After a SIGTERM the first rank has a step to finish, for which it needs a reward
 Every rank writes RUN/ranks/LIFE-RANK.json with what it was given.
 
 FAULTY=one plants a fault on the second node of the first start, FAULTY=all one on every node, which the real `doctor`
-then finds: a cache folder that cannot be made. DOCTOR_WAITS lets the first start's `doctor` take five seconds.
+then finds: a cache folder that cannot be made. DOCTOR_WAITS lets the first start's `doctor` wait
+for SIGUSR1.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def doctor(arguments: list[str]) -> int:
         return 2
     if "DOCTOR_WAITS" in os.environ and os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
         (folder / f"{node}.waits").touch()
-        _until([], seconds=5)
+        deadline = time.monotonic() + 180
+        while not (folder / "usr1").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
     if "FAULTY" not in os.environ:
         (folder / f"{node}.json").write_text('{\n "verdict": "ok",\n "is_complete": true\n}')
         return 0

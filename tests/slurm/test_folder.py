@@ -76,6 +76,13 @@ def test_files_of_two_jobs_are_different_ones_and_secrets_are_for_the_user(tmp_p
     assert first.announcements() == [], "of the start before"
 
 
+def test_of_two_jobs_that_claim_a_folder_at_once_the_last_one_has_it(tmp_path: Path) -> None:
+    first, second = held(tmp_path), held(tmp_path, job="8")
+    assert [first.is_held(), second.is_held()] == [False, True]
+    first.note_state(ENDED, "job 8 trains")
+    assert [holder.job for holder in first.holders()] == ["8"]
+
+
 def test_a_new_job_is_trusted_and_a_restart_is_not(tmp_path: Path) -> None:
     folder = held(tmp_path)
     folder.mark_failed('a "quoted" reason')

@@ -41,12 +41,12 @@ class Given:
 
 JOBS = {
     "time limit": Given("waiting,done", options=("--time=2", "--signal=USR1@60")),
+    "signal in doctor": Given("done", site={"DOCTOR_WAITS": "1"}),
     "done": Given("done", ("algorithm.kl_beta=0", ODD)),
     "no service": Given("done", site={"REWARD_PYTHON": "/no/such"}),
     "no interpreter": Given("done", site={"PYTHON": "/no/such/python"}),
     "no pyxis": Given("done", site={"CONTAINER": "x.sqsh"}),
     "short": Given("done", options=("--time=3",)),
-    "signal in doctor": Given("done", site={"DOCTOR_WAITS": "1"}),
     "cannot write": Given("unwritable"),
     "crash": Given("crash,done"),
     "restarts": Given("crash,crash_after_progress,crash,paused"),
@@ -157,6 +157,16 @@ def runs(cluster: Cluster, stub: Path, tmp_path_factory: pytest.TempPathFactory)
     for name, run in made.items():
         run.submit(JOBS[name])
     return made
+
+
+def test_a_signal_while_doctor_runs_is_remembered(runs: dict[str, Run]) -> None:
+    run = runs["signal in doctor"]
+    run.wait_for(lambda: len(list(run.folder.glob("doctor/*/*.waits"))) == 2)
+    run.cluster.run("scancel", "--signal=USR1", run.job)
+    assert run.end() == "COMPLETED 0:0"
+    assert "SIGUSR1 came before training: paused at step 0; the job goes back to the queue" in run.log()
+    assert not list(run.folder.glob("ranks/0-*.json"))
+    assert run.lives() == 1
 
 
 def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: dict[str, Run]) -> None:
@@ -278,16 +288,6 @@ def test_a_job_shorter_than_the_lead_time_of_its_signal_does_not_pause_at_its_st
     environment = run.rank(0)["environment"]
     assert 0 < float(environment["SLURM_JOB_END_TIME"]) - float(environment["PRORL_HEED_USR1_FROM"]) < 180
     assert runs["done"].rank(0)["environment"]["PRORL_HEED_USR1_FROM"] == "0"
-
-
-def test_a_signal_while_doctor_runs_is_remembered(runs: dict[str, Run]) -> None:
-    run = runs["signal in doctor"]
-    run.wait_for(lambda: len(list(run.folder.glob("doctor/*/*.waits"))) == 2)
-    run.cluster.run("scancel", "--signal=USR1", run.job)
-    assert run.end() == "COMPLETED 0:0"
-    assert "SIGUSR1 came before training: paused at step 0; the job goes back to the queue" in run.log()
-    assert not list(run.folder.glob("ranks/0-*.json"))
-    assert run.lives() == 1
 
 
 def test_a_folder_that_cannot_be_written_any_more_ends_the_job_with_a_sentence(runs: dict[str, Run]) -> None:
