@@ -14,7 +14,7 @@ FROM ${BASE} AS python
 
 ARG PYTHON
 ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN ${PYTHON} -c 'import ensurepip' || { \
+RUN ${PYTHON} -c 'import ensurepip, os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' || { \
         apt-get update && apt-get install -y --no-install-recommends "${PYTHON}-dev" "${PYTHON}-venv" && \
         rm -rf /var/lib/apt/lists/*; }
 

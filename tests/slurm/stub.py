@@ -31,13 +31,15 @@ def serve(arguments: list[str]) -> int:
 
 def doctor(arguments: list[str]) -> int:
     """Runs the real `doctor` for folders only, or reports that everything works."""
-    if os.environ["FATE"] == "mistake":
-        return 2
     folder, node = Path(arguments[arguments.index("--folder") + 1]), os.environ["SLURMD_NODENAME"]
+    if os.environ["FATE"] == "mistake":
+        said = {"verdict": "mistake", "sentence": "start: no model", "is_complete": True}
+        (folder / f"{node}.json").write_text(json.dumps(said))
+        return 2
     if "FAULTY" not in os.environ:
         (folder / f"{node}.json").write_text('{\n "verdict": "ok",\n "is_complete": true\n}')
         return 0
-    place = folder.parent / "faults" / node
+    place = folder.parents[1] / "faults" / node
     place.parent.mkdir(exist_ok=True)
     is_first_life = os.environ.get("SLURM_RESTART_COUNT", "0") == "0"
     if os.environ["FAULTY"] == "all" or (is_first_life and os.environ["SLURM_PROCID"] == "1"):
@@ -67,7 +69,7 @@ def train(arguments: list[str]) -> int:
     wanted = {"arguments": arguments, "environment": dict(os.environ)}
     (run_dir / "ranks").mkdir(exist_ok=True)
     (run_dir / "ranks" / f"{life}-{rank}.json").write_text(json.dumps(wanted))
-    server = run_dir / "reward" / f"{os.environ['SLURMD_NODENAME']}.json"
+    server = run_dir / "reward" / os.environ["SLURM_JOB_ID"] / f"{os.environ['SLURMD_NODENAME']}.json"
     before = server.read_text() if server.exists() else ""
     fates = os.environ["FATE"].split(",")
     fate = fates[min(life, len(fates) - 1)]

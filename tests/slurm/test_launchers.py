@@ -40,9 +40,7 @@ class Given:
 JOBS = {
     "time limit": Given("waiting,done", options=("--time=2", "--signal=USR1@60")),
     "done": Given("done", ("algorithm.kl_beta=0", ODD)),
-    "no service": Given(
-        "done", site={"REWARD_PYTHON": "/no/such", "REWARD_READY_S": "1", "MAX_RESTARTS": "0"}
-    ),
+    "no service": Given("done", site={"REWARD_PYTHON": "/no/such"}),
     "crash": Given("crash,done"),
     "restarts": Given("crash,crash_after_progress,crash,paused"),
     "stopped": Given("stopped"),
@@ -84,6 +82,14 @@ class Run:
     folder: Path
     python: Path
     job: str = ""
+
+    @property
+    def reward(self) -> Path:
+        return self.folder / "reward" / self.job
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.folder / "slurm" / "job.json").read_text())
 
     def submit(self, given: Given) -> None:
         own = {"FATE": given.fate, **stub_environment(self.python)}
@@ -172,13 +178,13 @@ def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: 
 def test_a_reward_server_runs_on_every_node_with_a_secret_of_the_run(runs: dict[str, Run]) -> None:
     run = runs["done"]
     assert run.end() == "COMPLETED 0:0"
-    assert (run.folder / "reward" / "token").stat().st_mode & 0o777 == 0o600
+    assert (run.reward / "token").stat().st_mode & 0o777 == 0o600
     for node in {run.rank(rank)["environment"]["SLURMD_NODENAME"] for rank in range(WORLD_SIZE)}:
-        said = (run.folder / "reward" / f"{node}.log").read_text()
-        assert f'"--host", "127.0.0.1", "--ready-file", "{run.folder}/reward/{node}.json"' in said
+        said = (run.reward / f"{node}.log").read_text()
+        assert f'"--host", "127.0.0.1", "--ready-file", "{run.reward}/{node}.json"' in said
     arguments = run.rank(0)["arguments"]
-    assert f"reward.discovery_dir={run.folder}/reward" in arguments
-    assert f"reward.token_file={run.folder}/reward/token" in arguments
+    assert f"reward.discovery_dir={run.reward}" in arguments
+    assert f"reward.token_file={run.reward}/token" in arguments
 
 
 def test_a_reward_service_that_cannot_start_is_said_and_ends_the_job(runs: dict[str, Run]) -> None:
@@ -197,7 +203,7 @@ def test_usr1_pauses_every_rank_and_the_job_goes_on_after_it(runs: dict[str, Run
     assert run.end() == "COMPLETED 0:0"
     assert "paused at step 1; the job goes back to the queue" in run.log()
     assert run.lives() == 2
-    assert all("ended with" not in path.read_text() for path in run.folder.glob("reward/*.log"))
+    assert all("ended with" not in path.read_text() for path in run.reward.glob("*.log"))
 
 
 def test_a_preempted_job_saves_in_its_grace_time_and_comes_back(runs: dict[str, Run]) -> None:
@@ -258,7 +264,7 @@ def test_a_mistake_in_the_configuration_ends_the_job_before_anything_starts(runs
     run = runs["mistake"]
     assert run.end() == "FAILED 1:0"
     assert run.lives() == 0
-    assert not list(run.folder.glob("reward/*.log"))
+    assert not list(run.reward.glob("*.log"))
 
 
 def test_a_node_with_a_fault_is_named_and_left_out(runs: dict[str, Run]) -> None:

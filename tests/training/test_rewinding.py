@@ -36,9 +36,10 @@ def consumed(tmp_path: Path) -> Path:
     for step in range(1, 31):
         append_metrics(run / "metrics.jsonl", {"step": step, "stage": "a" if step <= 20 else "b"})
     for step in (20, 25, 30):
-        for file in (f"samples/step-{step:08d}.jsonl", f"difficulty/step-{step:08d}.parquet"):
-            (run / file).parent.mkdir(exist_ok=True)
-            (run / file).write_text("x")
+        for name in ("samples/step-{}.jsonl", "difficulty/step-{}.parquet", "validations/step-{}-b.parquet"):
+            file = run / name.format(f"{step:08d}")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("x")
     return run
 
 

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from nemo_prorl.config import ConfigError, Fp8Recipe, Precision, Recompute, RunConfig
 from nemo_prorl.distributed import COLLECTIVE_TIMEOUT, Layout
 from nemo_prorl.engines.megatron import core
-from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.families.family import Architecture, Rope
 from nemo_prorl.engines.megatron.weights import mark_shards
 from nemo_prorl.engines.passthrough import refusals
 
@@ -148,6 +148,8 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
     trainer = config.trainer
     transformer_engine = use_transformer_engine(config, torch.cuda.is_available())
     megatron = transformer_config(architecture, config)
+    if architecture.rope.kind == "yarn":
+        _set_yarn(megatron, architecture.rope)
     if megatron.deterministic_mode:
         os.environ["NVTE_ALLOW_NONDETERMINISTIC_ALGO"] = "0"  # Megatron insists that both are set
     if transformer_engine:
@@ -177,10 +179,10 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             max_sequence_length=architecture.max_positions,
             pre_process=parallel_state.is_pipeline_first_stage(),
             post_process=parallel_state.is_pipeline_last_stage(),
-            position_embedding_type="rope",
-            rotary_base=architecture.rope_theta,  # type: ignore[arg-type]
-            rope_scaling=architecture.rope_factor > 0,
-            rope_scaling_factor=architecture.rope_factor,
+            position_embedding_type="yarn" if architecture.rope.kind == "yarn" else "rope",
+            rotary_base=architecture.rope.theta,  # type: ignore[arg-type]
+            rope_scaling=architecture.rope.kind == "llama3",
+            rope_scaling_factor=architecture.rope.factor,
             share_embeddings_and_output_weights=architecture.tied,
         )
     if transformer_engine and config.model.fp8 is not Fp8Recipe.off:
@@ -191,7 +193,7 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             raise ConfigError(
                 "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
             )
-    mark_shards(model)
+    mark_shards(model, architecture)
     return model.to(torch.device(torch.cuda.current_device()))
 
 
@@ -207,6 +209,22 @@ def _accumulate_in_place(module: torch.nn.Module) -> None:
 def accumulates_in_place(module: torch.nn.Module) -> bool:
     """Returns whether layers add gradients of weights to the fp32 buffers inside their matrix products."""
     return any(getattr(layer, "fuse_wgrad_accumulation", False) for layer in module.modules())
+
+
+def _set_yarn(megatron: core.TransformerConfig, rope: Rope) -> None:
+    """Sets what GPTModel and the attention read of YaRN, which are no fields of Megatron's configuration. Without
+    mscale the scale of queries and keys is the paper's, 0.1 ln(factor) + 1 (arXiv 2309.00071, equation 22)."""
+    values = {
+        "rotary_scaling_factor": rope.factor,
+        "original_max_position_embeddings": rope.original_positions,
+        "beta_fast": rope.beta_fast,
+        "beta_slow": rope.beta_slow,
+        "mscale": None,
+        "mscale_all_dim": None,
+        "correction_range_round_to_int": rope.truncate,
+    }
+    for name, value in values.items():
+        setattr(megatron, f"yarn_{name}", value)
 
 
 def transformer_config(architecture: Architecture, config: RunConfig) -> core.TransformerConfig:
@@ -252,7 +270,9 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         # compiled, it would only be slower.
         bias_activation_fusion=torch.cuda.is_available(),
         # Without fusion, Megatron's rope waits for the GPU in every layer to read the lengths of packed sequences.
-        apply_rope_fusion=use_transformer_engine(config, torch.cuda.is_available()),
+        # With it, YaRN's scale of queries and keys would be lost in packed sequences (rope_utils.py in 0.16.1).
+        apply_rope_fusion=use_transformer_engine(config, torch.cuda.is_available())
+        and architecture.rope.kind != "yarn",
         # Together these two make gradients plain sums over micro-batches and replicas: Megatron neither averages over
         # them nor divides by a token count. The loss function has already divided by the totals of the update.
         calculate_per_token_loss=True,
