@@ -16,6 +16,7 @@ tests=(
     tests/engines/megatron/test_build.py
     tests/engines/megatron/test_checkpoint.py
     tests/engines/megatron/test_conversion.py
+    tests/engines/megatron/test_families.py
     tests/engines/megatron/test_low_rank.py
     tests/engines/megatron/test_parallel.py
     tests/engines/megatron/test_policy.py

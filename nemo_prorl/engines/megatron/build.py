@@ -201,6 +201,7 @@ def _accumulate_in_place(module: torch.nn.Module) -> None:
     """Makes Transformer Engine's layers add gradients of weights to the fp32 buffers inside their matrix products. They
     are switched on one by one, because with Megatron's gradient_accumulation_fusion its output layer, which is never
     called, insists on Apex."""
+    layer: Any
     for layer in module.modules():
         if hasattr(layer, "fuse_wgrad_accumulation"):
             layer.fuse_wgrad_accumulation = True
@@ -316,9 +317,7 @@ def build_training(
         use_distributed_optimizer=sharded,
     )
     wrapped = core.DistributedDataParallel(model.config, reduction, model)
-    _accumulate_in_place(
-        model
-    )  # its parameters have buffers now; in low-rank training those of the layers have none
+    _accumulate_in_place(model)  # which has buffers now; in low-rank training the layers have none
     if reduction.overlap_grad_reduce:
         # Gradients are complete only after the last micro-batch; before it, Megatron must not start to reduce them.
         model.config.no_sync_func = wrapped.no_sync
