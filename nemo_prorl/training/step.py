@@ -30,6 +30,7 @@ from nemo_prorl.types import Prompt, RunState, TrainBatch, UpdateReport
 class StepResult:
     """What a step has computed. `rows`, `reports` and `statistics` have one entry per update, of this replica."""
 
+    config: RunConfig
     collection: Collection
     rows: tuple[tuple[TrainingRow, ...], ...]
     """What this replica trained on."""
@@ -112,6 +113,7 @@ class Stepper:
         state.step += 1
         state.stage_step += 1
         return StepResult(
+            config=self.config,
             collection=collection,
             rows=tuple(map(tuple, rows)),
             reports=tuple(reports),
