@@ -44,7 +44,7 @@ COPY requirements requirements
 RUN TOOLS=no scripts/setup.sh "${ENVIRONMENT}"
 
 # This is the image's own copy of the code. Launchers mount their checkout and start Python there, so the mounted code
-# runs and the image provides only packages (docs/cluster.md).
+# runs and the image provides only packages (slurm/job/allocation.py, docs/cluster.md).
 COPY . .
 RUN python -m nemo_prorl --help
 

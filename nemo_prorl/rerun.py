@@ -255,9 +255,8 @@ def _config(run_dir: Path, options: Mapping[str, Any], num_ranks: int) -> RunCon
     config = replace(config, exp_manager=exp_manager)
     if num_ranks > 1:
         return config
-    whole = {"tensor_parallel": 1, "pipeline_parallel": 1, "sequence_parallel": False}
-    sampler = replace(config.sampler, tensor_parallel=1)
-    return replace(config, trainer=replace(config.trainer, **whole), sampler=sampler)
+    trainer = replace(config.trainer, tensor_parallel=1, pipeline_parallel=1, sequence_parallel=False)
+    return replace(config, trainer=trainer, sampler=replace(config.sampler, tensor_parallel=1))
 
 
 def _start(run_dir: Path, config: RunConfig, first: int) -> StartingPoint:

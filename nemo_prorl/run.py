@@ -195,8 +195,10 @@ def train_stage(
         watchdog.beat()
         # The loop starts with a refit, so the sampler does not have to read weights.
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
+        telemetry = None
         if is_main:
             device.note_engines(policy, sampler, run_dir, log.say)
+            telemetry = open_telemetry(config, log, state, step_inputs(written, ranks), at_the_end)
         checkpoints = CheckpointWriter(
             run_dir,
             model_dir=Path(config.model.path),
@@ -204,16 +206,12 @@ def train_stage(
             ranks=ranks,
             provenance=provenance(),
         )
-        telemetry = open_telemetry(config, log, state, at_the_end) if is_main else None
-        if telemetry is not None:
-            telemetry.digests.begin(state, step_inputs(written, ranks))
         if sentence := stages.best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
             log.say(network.sentence)
         saves = config.exp_manager.create_checkpoint_callback
-        begins = f"begins with {start}"
-        log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else begins}")
+        log.note(f"stage {state.stage} {'goes on after' if start.is_resume else 'begins with'} {start}")
         trainer = ProRLTrainer(
             config=config,
             ranks=ranks,
@@ -311,10 +309,14 @@ def step_inputs(config: RunConfig, ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: ExitStack) -> Telemetry:
+def open_telemetry(
+    config: RunConfig, log: RunLog, state: RunState, inputs_of_steps: dict[str, Any], at_the_end: ExitStack
+) -> Telemetry:
     """Returns what records the run, with its alarms. Leaving `at_the_end` closes it."""
     watch = Alarms(config).observe
-    return at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=watch))
+    telemetry = at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=watch))
+    telemetry.digests.begin(state, inputs_of_steps)
+    return telemetry
 
 
 def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:

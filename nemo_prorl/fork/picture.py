@@ -32,7 +32,7 @@ PANELS = (
 )
 
 Records = Sequence[Mapping[str, Any]]
-"""Of one run, in order."""
+"""The records of one run, in order."""
 
 
 def draw_fork(runs: Sequence[ArmRun], path: Path, *, at: int) -> None:

@@ -24,7 +24,7 @@ class ArmResult:
 
     name: str
     rewards: Rewards
-    """Of the last validation."""
+    """Rewards of the last validation."""
     tokens: float
     """Mean length of its responses."""
     kl: float | None

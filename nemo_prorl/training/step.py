@@ -91,7 +91,7 @@ class Stepper:
             say=self.say,
         )
         self._fingerprints: Mapping[str, int] = {}
-        """Of the weights that the sampler holds."""
+        """Fingerprints of the weights that the sampler holds."""
 
     def step(self, state: RunState, *, ahead: bool, canary_limit: float) -> StepResult:
         """Makes one step, and counts it and its updates in `state`. Collective; the sampler needs the policy's weights

@@ -67,6 +67,8 @@ class Job:
         self.first_step = self.folder.newest_step()
         self.heeded_from_s = 0.0
         self.signals: set[int] = set()
+        self.is_ending = False
+        """Whether Slurm has told this process to end."""
         self.servers: list[Step] = []
 
     def run(self) -> int:
@@ -82,10 +84,12 @@ class Job:
             self.take_folder(again=True)
             self.start_reward_service()
             unless(decisions.of_signal(self.folder.usr1_came_s(), self.heeded_from_s))
-            self.train()
+            raise End(self.train())
         except End as end:
             return self.finish(end.decision)
-        return 1
+        except Exception as error:  # of this program; the traceback follows
+            self.folder.note_state(decisions.ENDED, f"the launcher failed: {error!r}")
+            raise
 
     # ------------------------------------------------------------------------------------------------- the beginning
     def take_folder(self, again: bool = False) -> None:
@@ -175,7 +179,7 @@ class Job:
             self.folder.close_service()
             self.folder.note_state(decisions.ENDED, "Slurm has ended the job (SIGTERM)")
             self.signals.remove(signal.SIGTERM)
-            self.signals.add(signal.SIGALRM)
+            self.is_ending = True
 
     def wait(self, step: Step) -> decisions.StepEnd:
         """Waits for a step. Raises End if Slurm ends the job meanwhile."""
@@ -183,7 +187,7 @@ class Job:
             self.pause()
         end = step.end()
         self.pause(0)
-        if signal.SIGALRM in self.signals:
+        if self.is_ending:
             raise End(Decision(STOP, "Slurm ends the job"))
         return end
 
@@ -279,8 +283,8 @@ class Job:
         unless(Decision(sandboxes.what, f"{sandboxes.why} ({folder}/NODE.log says why)"))
 
     # -------------------------------------------------------------------------------------------------------- trainer
-    def train(self) -> None:
-        """Runs the trainer until it ends, and raises End."""
+    def train(self) -> Decision:
+        """Runs the trainer until it ends, and returns what follows."""
         self.folder.note_state(decisions.TRAINING)
         # Another program may have taken the port since doctor used it.
         os.environ["MASTER_PORT"] = str(commands.free_port(allocation.ports(self.allocation.job)))
@@ -300,16 +304,17 @@ class Job:
             if time.time() - seen_s > LATE_S:
                 trainer.stop()
                 trainer.end()
-                raise End(Decision(FAIL, f"{self.folder.path} was deleted while the job trained in it"))
+                return Decision(FAIL, f"{self.folder.path} was deleted while the job trained in it")
         end = self.wait(trainer)
         is_done = self.folder.marker("done").exists()
-        raise End(decisions.of_training(is_done=is_done, failure=self.folder.failure(), code=end.code))
+        return decisions.of_training(is_done=is_done, failure=self.folder.failure(), code=end.code)
 
     # -------------------------------------------------------------------------------------------------------- the end
     def finish(self, decision: Decision) -> int:
         """Ends the job as decided and returns its exit code. Only files of this job are touched, and those of the stage
         only if the job holds the folder."""
         self.folder.close_service()
+        self.folder.forget_token()
         if decision.what == REQUEUE:
             step = self.folder.newest_step()
             decision = decisions.of_restart(

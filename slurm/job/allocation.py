@@ -55,7 +55,7 @@ def read_allocation(environment: Mapping[str, str], nodes: Sequence[str]) -> All
     if min(cpus) < ranks:
         few = nodes[cpus.index(min(cpus))]
         raise Mistake(
-            f"{few} gives the job {min(cpus)} CPUs for {ranks} ranks: add --exclusive, or --cpus-per-gpu=N"
+            f"{few} gives the job {min(cpus)} CPU(s) for {ranks} ranks: add --exclusive, or --cpus-per-gpu=N"
         )
     return Allocation(
         job=environment["SLURM_JOB_ID"],
@@ -149,8 +149,10 @@ def step_command(
 
 def overrides(stage: str, run_dir: str, reward_dir: str, others: Sequence[str]) -> list[str]:
     """Returns the overrides of `doctor` and `train`, which compose the same configuration."""
+    # The file of a fork's arm (nemo_prorl/fork/arms.py) has all options of its stage, which is not in conf/stage/.
+    is_arm = any(word.endswith("/arm.yaml") for word in others)
     return [
-        f"stage={stage}",
+        f"{'stage.name' if is_arm else 'stage'}={stage}",
         f"{FOLDER_KEY}={quoted(run_dir)}",
         f"reward.discovery_dir={quoted(reward_dir)}",
         f"reward.token_file={quoted(f'{reward_dir}/token')}",

@@ -80,7 +80,8 @@ def free_port(choices: Sequence[int]) -> int:
 
 
 _NO_WORDS = re.compile(
-    r"srun: (error: \S+ tasks? .*: (Exited|Terminated|Killed)|Terminating|Job step|launch/)|slurmstepd.* \*\*\*"
+    r"srun: (error: \S+ tasks? .*: (Exited|Terminated|Killed)|Terminating|Job step|launch/)"
+    r'|Try "srun|slurmstepd.* \*\*\*'
 )
 """Lines of srun that say only that a task has ended."""
 

@@ -219,7 +219,7 @@ def of_signal(came_s: float | None, heeded_from_s: float) -> Decision:
     """Returns what becomes of a SIGUSR1 that came at `came_s`, before the trainer could take it; None: none came."""
     if came_s is None or came_s < heeded_from_s:
         return Decision(GO_ON)
-    return Decision(REQUEUE, "paused before training, because SIGUSR1 came")
+    return Decision(REQUEUE, "SIGUSR1 came before training: paused")
 
 
 def of_training(*, is_done: bool, failure: str, code: int) -> Decision:

@@ -81,9 +81,8 @@ class Folder:
         token = os.open(self.reward / "token", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(token, "wb") as secret:
             secret.write(base64.b64encode(os.urandom(32)) + b"\n")
-        if (
-            int(record["start"]) == 1
-        ):  # submitted by the user, who is trusted to have corrected what was wrong
+        # The user, who has submitted it, is trusted to have corrected what was wrong; a requeue has corrected nothing.
+        if record["start"] == 1:
             for kind in ("failed", "restarts", "excluded"):
                 self.marker(kind).unlink(missing_ok=True)
 
@@ -93,7 +92,7 @@ class Folder:
 
     def note_state(self, state: str, reason: str = "") -> None:
         """Writes a change of the job's state into job.json, if this job holds the folder."""
-        if self._record:
+        if self._record and self.is_held():
             self._record.update(state=state, reason=reason)
             self.write(self.path / "slurm" / "job.json", json.dumps(self._dated()))
 
@@ -180,6 +179,11 @@ class Folder:
         """Tells the servers of this job not to start again: those that end from now on are meant to."""
         if self.reward.is_dir():
             self.write(self.reward / "over", "")
+
+    def forget_token(self) -> None:
+        """Removes the token of this start's servers; the next one makes another."""
+        with suppress(OSError):
+            (self.reward / "token").unlink()
 
 
 def _holder(record: Mapping[str, Any], job: str, is_alive: bool = False) -> Holder:

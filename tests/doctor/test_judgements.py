@@ -153,6 +153,15 @@ def test_slow_nccl_is_fine_where_no_faster_network_is() -> None:
     assert network(slow, fastest_gbit_s=0.0)[0].status is Severity.ok
 
 
+def test_a_port_in_use_is_no_firewall() -> None:
+    facts = NetworkFacts(
+        refusal="the first node, n1:20051, cannot be reached: EADDRINUSE, address already in use"
+    )
+    (finding,) = judge_network(facts, names=["a", "b"], fastest_gbit_s=0.0)
+    assert "firewall" not in finding.advice
+    assert "in use by another program" in finding.advice
+
+
 def test_why_nccl_goes_over_tcp_is_said_and_can_be_allowed() -> None:
     why = "NCCL uses TCP (eth0) between nodes, because libibverbs could not be loaded"
     findings = network(replace(NETWORK, nccl_bytes_s=3 * GB, uses_tcp=True, nccl_network=why))

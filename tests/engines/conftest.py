@@ -31,6 +31,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Llama",
         {"rope_parameters": _LLAMA3 | {"original_max_position_embeddings": 8192, "rope_theta": 1e6}},
     ),
+    "mistral": ("Mistral", {"sliding_window": None}),
     "phi3": ("Phi3", {"original_max_position_embeddings": 8192, "sliding_window": None}),
 }
 """Name of a model under test -> (prefix of transformers' classes, keys of config.json)."""

@@ -311,7 +311,7 @@ def test_a_node_has_a_rank_for_each_gpu_that_was_asked_for(
     [
         (
             {"SLURM_GPUS_ON_NODE": "3", "SLURM_JOB_CPUS_PER_NODE": "4,1"},
-            "n2 gives the job 1 CPUs for 3 ranks",
+            "n2 gives the job 1 CPU(s) for 3 ranks",
         ),
         ({"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS": "5"}, "5 GPUs on 2 nodes are not 2 on each"),
         ({"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS_PER_NODE": "4"}, "n1 has given 2"),
@@ -393,3 +393,15 @@ def test_hydra_reads_the_folder_as_the_launcher_does(folder: str) -> None:
     assert made[0] == "stage=run1"
     assert made[1] == f"{KEY}={quoted(folder)}"
     assert made[-1] == "a=1"
+
+
+@pytest.mark.parametrize(
+    ("given", "choice"),
+    [
+        ([], "stage=run1"),
+        (["--config-name", "mine.yaml"], "stage=run1"),
+        (["--config-name", "runs/forks/8/a-1/arm.yaml"], "stage.name=run1"),
+    ],
+)
+def test_a_launcher_chooses_its_stage_and_an_arm_of_a_fork_has_its_own(given: list[str], choice: str) -> None:
+    assert allocation.overrides("run1", "runs/a", "runs/a/reward/7", given)[0] == choice

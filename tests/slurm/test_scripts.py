@@ -125,3 +125,68 @@ def test_a_job_takes_any_python_that_is_new_enough(tmp_path: Path) -> None:
         file.chmod(0o755)
     pid, said = bash("echo $$; run_stage run1 'a b'", PATH=f"{tmp_path}:/bin", PYTHON="/no/such")
     assert said == f"{pid} -E -s -m slurm.job run1 a b"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1", "--host 127.0.0.1 "),
+        ("::1", "--host ::1 "),
+        ("two-families", "--host 10.0.0.5 "),
+        ("six-only", "--host fd00::7 "),
+        ("this-node", "--host 192.168.0.9 "),
+        ("nosuchnode", "error: node has no address that other nodes could reach (nosuchnode)"),
+    ],
+)
+def test_a_reward_server_listens_on_the_nodes_own_address_only(
+    tmp_path: Path, address: str, said: str
+) -> None:
+    """An empty --host would listen on every interface."""
+    getent = (
+        'case $2 in two-families) printf "fd00::5 STREAM x\\n10.0.0.5 STREAM\\n10.0.0.5 DGRAM\\n" ;; '
+        'six-only) echo "fd00::7 STREAM x" ;; this-node) echo "127.0.1.1 STREAM x" ;; nosuchnode) exit 2 ;; '
+        '*) echo "$2 STREAM x" ;; esac'
+    )
+    fakes = {
+        "python": 'echo "$*"; exit 2',
+        "getent": getent,
+        "hostname": 'echo "192.168.0.9 fd00::9"',
+    }
+    for name, text in fakes.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", "slurm/reward.sh", str(tmp_path), address],
+        cwd=ROOT,
+        env={
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "REWARD_PYTHON": f"{tmp_path}/python",
+            "SLURMD_NODENAME": "node",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert said in done.stdout + done.stderr
+    assert "--host  " not in done.stdout
+
+
+@pytest.mark.parametrize("fault", ["of somebody else", "not to be made"])
+def test_a_folder_of_caches_that_cannot_be_used_is_named_for_what_it_is(tmp_path: Path, fault: str) -> None:
+    folder = tmp_path / "file" / "cache" if fault == "not to be made" else Path("/proc/1")
+    if fault == "not to be made":
+        (tmp_path / "file").touch()
+    elif os.access("/proc/1/environ", os.R_OK):
+        folder = tmp_path / "theirs"
+        folder.mkdir()
+        os.chown(folder, 12345, 12345)
+    environment = {"PATH": "/usr/bin:/bin", "CACHE_DIR": str(folder), "PYTHON": "/bin/true"}
+    given = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", **environment}
+    done = subprocess.run(
+        ["bash", "slurm/rank.sh", "train"], cwd=ROOT, env=given, capture_output=True, text=True, check=False
+    )
+    said = "cannot be made on" if fault == "not to be made" else "belongs to somebody else"
+    assert done.returncode == 78
+    assert said in done.stderr

@@ -166,9 +166,7 @@ class Collector:
             start = len(groups)
             starts.append(start)
             held |= {(start + index, row.sibling): row for index, rows in sampled.items() for row in rows}
-            verdicts |= {
-                (start + index, sibling): found for (index, sibling), found in round_verdicts.items()
-            }
+            verdicts |= {(start + index, sibling): one for (index, sibling), one in round_verdicts.items()}
             grading.check_failures(list(verdicts.values()), self.config.reward.max_failed_share)
             prepared |= {(start + index, sibling): row for (index, sibling), row in round_prepared.items()}
             groups += round_groups

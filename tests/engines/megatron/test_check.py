@@ -56,6 +56,8 @@ BAD_MODELS = {
     "resid_pdrop, under which": PHI | {"resid_pdrop": 0.1},
     "Phi3ForCausalLM takes default": PHI | {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
     "The model uses sliding-window attention": PHI | {"sliding_window": 2047},
+    "uses sliding-window attention, which": QWEN
+    | {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768},
     r"supported: use one": without("architectures"),
     r'architectures="Qwen2ForCausalLM": a list of texts is needed': QWEN
     | {"architectures": "Qwen2ForCausalLM"},
@@ -232,6 +234,8 @@ def test_null_stands_for_the_default_where_transformers_takes_it_so() -> None:
     unset |= dict.fromkeys(("attention_dropout", "partial_rotary_factor", "use_sliding_window"))
     assert read_architecture(QWEN | unset) == read_architecture(QWEN)
     assert read_architecture(without("rms_norm_eps")).norm_epsilon == 1e-6
+    phi = {**without("rms_norm_eps"), "architectures": ["Phi3ForCausalLM"]}
+    assert read_architecture(phi).norm_epsilon == 1e-5
 
 
 class TestFolder:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from nemo_prorl import distributed
 from nemo_prorl.cluster.scale.memory import parameters_on_rank
-from nemo_prorl.engines.megatron import conversion, weights
+from nemo_prorl.engines.megatron import build, conversion, weights
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from tests.engines.conftest import FAMILIES, build_hf_model, run_ranks
@@ -62,6 +62,13 @@ def test_parameters_are_counted_as_the_weights_file_has_them(model: str, hf_mode
     with safe_open(hf_models[model] / "model.safetensors", "np") as file:
         sizes = [file.get_tensor(name).size for name in file.keys()]  # noqa: SIM118 - no mapping
     assert read_architecture(hf_models[model]).num_parameters == sum(sizes)
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name.endswith("_yarn")])
+def test_yarn_is_not_fused_because_its_scale_would_be_lost(family: str, hf_models: dict[str, Path]) -> None:
+    with patch.object(build, "use_transformer_engine", lambda *_: True):
+        built = build.transformer_config(read_architecture(hf_models[family]), run_config(hf_models[family]))
+    assert not built.apply_rope_fusion
 
 
 @pytest.mark.medium

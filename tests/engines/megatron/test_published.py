@@ -47,6 +47,15 @@ PUBLISHED: dict[str, tuple[int, dict[str, Any]]] = {
             "rope_theta": 500000.0, "vocab_size": 128256,
         },
     ),
+    "Mistral-Nemo-Instruct-2407": (
+        12_247_782_400,
+        {
+            "architectures": ["MistralForCausalLM"], "model_type": "mistral", "head_dim": 128, "hidden_size": 5120,
+            "intermediate_size": 14336, "max_position_embeddings": 131072, "num_attention_heads": 32,
+            "num_hidden_layers": 40, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0,
+            "sliding_window": None, "vocab_size": 131072,
+        },
+    ),
     "phi-4": (
         14_659_507_200,
         {
