@@ -195,10 +195,9 @@ def train_stage(
         watchdog.beat()
         # The loop starts with a refit, so the sampler does not have to read weights.
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
-        telemetry = None
         if is_main:
             device.note_engines(policy, sampler, run_dir, log.say)
-            telemetry = open_telemetry(config, log, state, step_inputs(written, ranks), at_the_end)
+        telemetry = open_telemetry(config, written, log, state, ranks, at_the_end) if is_main else None
         checkpoints = CheckpointWriter(
             run_dir,
             model_dir=Path(config.model.path),
@@ -211,7 +210,8 @@ def train_stage(
         if network := network_of_this_process():
             log.say(network.sentence)
         saves = config.exp_manager.create_checkpoint_callback
-        log.note(f"stage {state.stage} {'goes on after' if start.is_resume else 'begins with'} {start}")
+        begins = f"goes on after step {state.step}" if start.is_resume else f"begins with {start}"
+        log.note(f"stage {state.stage} {begins}")
         trainer = ProRLTrainer(
             config=config,
             ranks=ranks,
@@ -310,12 +310,13 @@ def step_inputs(config: RunConfig, ranks: Ranks) -> dict[str, Any]:
 
 
 def open_telemetry(
-    config: RunConfig, log: RunLog, state: RunState, inputs_of_steps: dict[str, Any], at_the_end: ExitStack
+    config: RunConfig, written: RunConfig, log: RunLog, state: RunState, ranks: Ranks, at_the_end: ExitStack
 ) -> Telemetry:
-    """Returns what records the run, with its alarms. Leaving `at_the_end` closes it."""
+    """Returns what records the run, with its alarms. Leaving `at_the_end` closes it. written: `config` with `data` as
+    the user wrote it."""
     watch = Alarms(config).observe
     telemetry = at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=watch))
-    telemetry.digests.begin(state, inputs_of_steps)
+    telemetry.digests.begin(state, step_inputs(written, ranks))
     return telemetry
 
 
