@@ -67,8 +67,8 @@ for target in "${targets[@]}"; do
     echo "=== $image"
     "${builder[@]}" build --target "$target" --tag "$image" "$@" . || fail "$image was not built; the error stands above."
     if [ "$target" = train ]; then
-        run_in "$image" python -m nemo_prorl doctor --only limits sandbox folders packages &&
-            run_in "$image" python -m nemo_prorl demo --smoke --out /tmp/demo
+        run_in "$image" python -m nemo_prorl doctor exp_manager.explicit_log_dir=/tmp/run &&
+            run_in "$image" sh -c 'cd /tmp && exec python -m nemo_prorl demo --smoke --out demo'
     else
         run_in "$image" prorl-reward check
     fi || fail "$image does not work as an ordinary user with a read-only root; its message stands above."
