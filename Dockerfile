@@ -14,7 +14,7 @@ FROM ${BASE} AS python
 
 ARG PYTHON
 ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN ${PYTHON} -c 'import ensurepip' || { \
+RUN ${PYTHON} -c 'import ensurepip, os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' || { \
         apt-get update && apt-get install -y --no-install-recommends "${PYTHON}-dev" "${PYTHON}-venv" && \
         rm -rf /var/lib/apt/lists/*; }
 
@@ -44,7 +44,7 @@ COPY requirements requirements
 RUN TOOLS=no scripts/setup.sh "${ENVIRONMENT}"
 
 # This is the image's own copy of the code. Launchers mount their checkout and start Python there, so the mounted code
-# runs and the image provides only packages (docs/cluster.md).
+# runs and the image provides only packages (slurm/job/allocation.py, docs/cluster.md).
 COPY . .
 RUN python -m nemo_prorl --help
 

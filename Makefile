@@ -1,11 +1,11 @@
 # `make help` lists the targets. `make setup` makes the two environments that nearly all of them run in.
 # ARGS="..." goes to the command: make demo ARGS="--seed 2", make test ARGS=tests/data, make bench ARGS="--quick".
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-cuda images demo test test-slow test-fast test-nemo test-clients test-kernels test-te check format \
-	reference docs gpu-check profile bench bench-reward experiment
+.PHONY: help setup setup-cuda images demo test test-slow test-fast test-nemo test-clients test-kernels test-te \
+	test-cuda-build check format reference docs gpu-check profile bench bench-reward experiment
 
-help:  ## list the targets; ARGS="..." passes options to any of them
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:  ## list the targets; ARGS="..." passes options to any
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## make .venv and .venv-reward from the locked requirements
 	@scripts/setup.sh
@@ -19,10 +19,10 @@ images:  ## build the container images (TAG=latest; see the script)
 demo: setup  ## train a small reasoning policy on this machine
 	@.venv/bin/python -m nemo_prorl demo $(ARGS)
 
-test: setup  ## run the tests, except slow ones (ARGS=PATH: those of PATH)
+test: setup  ## run the tests but slow ones (ARGS=PATH: those of PATH)
 	@scripts/test.sh $(if $(ARGS),$(ARGS),-m "not slow")
 
-test-slow: setup  ## run the slow tests: whole runs, kills, several ranks, Slurm
+test-slow: setup  ## run the slow tests: whole runs, kills, ranks, Slurm
 	@scripts/test.sh -m slow $(ARGS)
 
 test-fast: setup  ## run the tests that start no engine, service or process
@@ -38,15 +38,18 @@ test-clients: setup  ## test other trainers' own clients, in .venv-clients
 
 test-kernels: setup  ## run the tests that need Triton, in .venv-triton
 	@scripts/beside.sh triton
-	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py $(ARGS)
+	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest tests/gpu/test_kernel.py tests/gpu/test_compiling.py $(ARGS)
 	@PYTHONPATH=.venv-triton .venv/bin/python -m pytest -p tests.gpu.runner_v2 tests/engines/vllm/test_sampling.py \
 		-k "of_transformers and not 0.6"
 
 test-te: setup  ## test Transformer Engine's layers with emulated kernels
 	@scripts/beside.sh triton te
-	@scripts/test_te.sh $(ARGS)
+	@scripts/test_te.sh .venv $(ARGS)
 
-check: setup  ## check lint, format, docstrings, types, imports and scripts
+test-cuda-build: setup setup-cuda  ## test the GPU environment on a machine without a GPU
+	@scripts/test_te.sh .venv-cuda $(ARGS)
+
+check: setup  ## check lint, format, docstrings, types, imports, scripts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/python scripts/docstrings.py

@@ -27,6 +27,7 @@ COMMANDS = {
     "rewind": "rewind",
     "fork": "fork",
     "replay": "replay",
+    "verify": "verify",
     "forecast": "forecast",
     "demo": "demo",
     "to-megatron": "to_megatron",

@@ -197,6 +197,7 @@ def train_stage(
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
         if is_main:
             device.note_engines(policy, sampler, run_dir, log.say)
+        telemetry = open_telemetry(config, written, log, state, ranks, at_the_end) if is_main else None
         checkpoints = CheckpointWriter(
             run_dir,
             model_dir=Path(config.model.path),
@@ -204,16 +205,13 @@ def train_stage(
             ranks=ranks,
             provenance=provenance(),
         )
-        telemetry = open_telemetry(config, log, state, at_the_end) if is_main else None
-        if telemetry is not None:
-            telemetry.digests.begin(state, step_inputs(written, ranks))
         if sentence := stages.best_without_checkpoint(start, config):
             log.say(sentence)
         if network := network_of_this_process():
             log.say(network.sentence)
         saves = config.exp_manager.create_checkpoint_callback
-        begins = f"begins with {start}"
-        log.note(f"stage {state.stage} {f'goes on after step {state.step}' if start.is_resume else begins}")
+        begins = f"goes on after step {state.step}" if start.is_resume else f"begins with {start}"
+        log.note(f"stage {state.stage} {begins}")
         trainer = ProRLTrainer(
             config=config,
             ranks=ranks,
@@ -311,10 +309,15 @@ def step_inputs(config: RunConfig, ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def open_telemetry(config: RunConfig, log: RunLog, state: RunState, at_the_end: ExitStack) -> Telemetry:
-    """Returns what records the run, with its alarms. Leaving `at_the_end` closes it."""
+def open_telemetry(
+    config: RunConfig, written: RunConfig, log: RunLog, state: RunState, ranks: Ranks, at_the_end: ExitStack
+) -> Telemetry:
+    """Returns what records the run, with its alarms. Leaving `at_the_end` closes it. written: `config` with `data` as
+    the user wrote it."""
     watch = Alarms(config).observe
-    return at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=watch))
+    telemetry = at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=watch))
+    telemetry.digests.begin(state, step_inputs(written, ranks))
+    return telemetry
 
 
 def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:

@@ -287,6 +287,11 @@ class RunState:
     """Step of the checkpoint that the policy went back to, until the next record contains it; -1: none."""
 
     @property
+    def steps_since_reset(self) -> int:
+        """Steps since the last reset, or since the stage's start if that was later."""
+        return min(self.stage_step, self.step - self.last_reset_step)
+
+    @property
     def policy_is_reference(self) -> bool:
         """Whether policy and reference have the same weights, and therefore the same log-probabilities."""
         return self.num_updates == self.last_reset_update

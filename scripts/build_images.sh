@@ -4,7 +4,7 @@
 #   scripts/build_images.sh [train] [reward] [-- OPTIONS OF THE BUILDER]      without a target: both
 #   scripts/build_images.sh train -- --build-arg ENVIRONMENT=cpu
 #   NAME     registry.example/team/nemo-prorl, otherwise nemo-prorl; the second image is NAME-reward
-#   TAG      otherwise the version of nemo_prorl
+#   TAG      otherwise latest
 #   BUILDER  docker, podman or buildah; otherwise the first that works here. buildah may have its own options in it:
 #            BUILDER="buildah --storage-driver vfs"
 #   PUSH=yes pushes what was built and checked to the registry
@@ -27,7 +27,7 @@ done
 [ $# -eq 0 ] || shift
 [ ${#targets[@]} -gt 0 ] || targets=(train reward)
 NAME=${NAME:-nemo-prorl}
-TAG=${TAG:-$(sed -n 's/^__version__ = "\(.*\)"/\1/p' nemo_prorl/__init__.py)}
+TAG=${TAG:-latest}
 
 if [ -z "${BUILDER:-}" ]; then
     for BUILDER in docker podman buildah ""; do

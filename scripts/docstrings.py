@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("nemo_prorl", "reward", "benchmarks", "scripts")
+FOLDERS = ("nemo_prorl", "reward", "slurm", "benchmarks", "scripts")
 HANGING = re.compile(r"\(|(.*[.:;!?]\s+)?Of\s", re.DOTALL)
 
 

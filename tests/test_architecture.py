@@ -14,7 +14,7 @@ import pytest
 from nemo_prorl.config.help import entries
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = sorted([*(ROOT / "nemo_prorl").rglob("*.py"), *(ROOT / "reward").rglob("*.py")])
+SOURCES = sorted(path for name in ("nemo_prorl", "reward", "slurm") for path in (ROOT / name).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 LONG_FILE_LINES = 600
@@ -125,6 +125,14 @@ def test_product_benchmarks_experiments_and_tests_import_downwards() -> None:
 def test_the_protocol_is_standard_library_only() -> None:
     roots = {name.partition(".")[0] for name in structure(ROOT / "reward" / "protocol.py").imports}
     assert roots <= sys.stdlib_module_names
+
+
+def test_a_job_is_managed_by_any_python_of_a_node() -> None:
+    """Python 3.9 or newer, without packages: the syntax, and what is imported."""
+    paths = sorted((ROOT / "slurm" / "job").glob("*.py"))
+    assert_no_imports(paths, lambda name: name.partition(".")[0] not in {*sys.stdlib_module_names, "slurm"})
+    for path in paths:
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
 def test_layers() -> None:

@@ -79,7 +79,7 @@ def versions(name: str) -> dict[str, str]:
 
 
 def test_the_environment_for_gpus_has_what_was_tested_on_cpu() -> None:
-    cuda, cpu = versions("cuda"), versions("train") | versions("nemo")
+    cuda, cpu = versions("cuda"), versions("train") | versions("nemo") | versions("triton") | versions("te")
     different = {
         name: (version, cuda.get(name)) for name, version in cpu.items() if cuda.get(name) != version
     }

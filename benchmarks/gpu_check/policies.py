@@ -21,11 +21,13 @@ from nemo_prorl import distributed
 from nemo_prorl.config import RunConfig
 from nemo_prorl.engines.megatron import check, weights
 from nemo_prorl.engines.megatron.architecture import Architecture, hf_shapes, read_architecture
+from nemo_prorl.engines.megatron.families import FAMILIES
+from nemo_prorl.engines.megatron.families.family import Rope
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import FloatArray, Totals, TrainBatch
 
 TINY = Architecture(
-    name="Qwen2ForCausalLM",
+    family=FAMILIES["Qwen2ForCausalLM"],
     num_layers=2,
     hidden_size=256,
     ffn_size=512,
@@ -35,11 +37,8 @@ TINY = Architecture(
     vocab_size=1003,
     max_positions=8192,
     norm_epsilon=1e-6,
-    rope_theta=1e6,
-    rope_factor=0.0,
+    rope=Rope(theta=1e6),
     tied=False,
-    qkv_bias=True,
-    qk_norm=False,
 )
 """Has widths that every FP8 recipe supports (multiples of 128), and a vocabulary that two ranks have to pad."""
 
@@ -57,7 +56,7 @@ def folder_of(architecture: Architecture, folder: Path) -> Path:
         "vocab_size": architecture.vocab_size,
         "max_position_embeddings": architecture.max_positions,
         "rms_norm_eps": architecture.norm_epsilon,
-        "rope_parameters": {"rope_type": "default", "rope_theta": architecture.rope_theta},
+        "rope_parameters": {"rope_type": "default", "rope_theta": architecture.rope.theta},
         "tie_word_embeddings": architecture.tied,
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -144,7 +143,7 @@ def exact(
 def _logits(w: Mapping[str, torch.Tensor], a: Architecture, tokens: torch.Tensor) -> torch.Tensor:
     """Returns the logits [T, V] of one sequence."""
     num_tokens, half = len(tokens), a.head_dim // 2
-    frequencies = a.rope_theta ** (-torch.arange(half, dtype=torch.float64, device=tokens.device) / half)
+    frequencies = a.rope.theta ** (-torch.arange(half, dtype=torch.float64, device=tokens.device) / half)
     angles = (torch.arange(num_tokens, device=tokens.device)[:, None] * frequencies).repeat(1, 2)[:, None]
     hidden = w["model.embed_tokens.weight"][tokens]
     for layer in range(a.num_layers):

@@ -28,6 +28,8 @@ class Variant:
     """One of the ways to compute the same results."""
 
     name: str
+    means: str = ""
+    """What is wrong if this variant is beyond its limits and those before it are not."""
     spec: LayerSpec = LayerSpec.local
     precision: Precision = Precision.bf16
     packed: bool = False
@@ -47,15 +49,46 @@ TF32 = (BF16[0] / 8, BF16[1] / 8)
 FP8 = dict.fromkeys((Fp8Recipe.delayed, Fp8Recipe.tensorwise, Fp8Recipe.blockwise), (0.25, 0.3))
 
 VARIANTS = (
-    Variant(name="local fp32", precision=Precision.fp32, limits=FP32),
-    Variant(name="local fp32, plain head", precision=Precision.fp32, fused=False, limits=FP32),
-    Variant(name="local bf16", limits=BF16),
-    Variant(name="TE fp32", spec=LayerSpec.transformer_engine, precision=Precision.fp32, limits=TF32),
-    Variant(name="TE bf16, padded", spec=LayerSpec.transformer_engine),
-    Variant(name="TE bf16, packed", spec=LayerSpec.transformer_engine, packed=True),
+    Variant(
+        name="local fp32",
+        means="the policy computes something else on this GPU, or its fp32 products are TF32: trust no line below",
+        precision=Precision.fp32,
+        limits=FP32,
+    ),
+    Variant(
+        name="local fp32, plain head",
+        means="the products of vocab_parallel.py; training uses the fused head, which passed",
+        precision=Precision.fp32,
+        fused=False,
+        limits=FP32,
+    ),
+    Variant(
+        name="local bf16",
+        means="bf16 products are summed in fewer bits than fp32 has; all bf16 training here would be noisier",
+        limits=BF16,
+    ),
+    Variant(
+        name="TE fp32",
+        means="a weight in the wrong place of a layer, or rotary positions: write model.layer_spec=local",
+        spec=LayerSpec.transformer_engine,
+        precision=Precision.fp32,
+        limits=TF32,
+    ),
+    Variant(
+        name="TE bf16, padded",
+        means="cuDNN's causal attention: write model.megatron.attention_backend=unfused",
+        spec=LayerSpec.transformer_engine,
+    ),
+    Variant(
+        name="TE bf16, packed",
+        means="cuDNN's attention between the bounds of packed rows: write trainer.packing=false",
+        spec=LayerSpec.transformer_engine,
+        packed=True,
+    ),
     *(
         Variant(
             name=f"TE {recipe.name} FP8, packed",
+            means="the scales or the products of this recipe: write another one, or model.fp8=off",
             spec=LayerSpec.transformer_engine,
             packed=True,
             fp8=recipe,
@@ -84,7 +117,7 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
         limits = variant.limits or twice
         if variant.name == "local bf16":
             twice = (2 * errors[0], 2 * errors[2])
-        yield from _rows(variant.name, errors, limits)
+        yield from _rows(variant, errors, limits)
     yield from _moves(folder, ranks, batch)
 
 
@@ -125,12 +158,13 @@ def compare(got: Measured, expected: Measured, batch: TrainBatch) -> tuple[float
     return float(logprob), float(entropy), float((norms[0] / norms[1]).sqrt())
 
 
-def _rows(name: str, errors: tuple[float, float, float], limits: tuple[float, float]) -> Iterator[Row]:
-    logprob, entropy, gradient = errors
-    value_limit, gradient_limit = limits
-    yield Row(what=f"{name}: log-probability, mean", value=logprob, unit="nats", limit=value_limit)
-    yield Row(what=f"{name}: entropy, mean", value=entropy, unit="nats", limit=value_limit)
-    yield Row(what=f"{name}: gradients, relative", value=gradient, unit="", limit=gradient_limit)
+def _rows(variant: Variant, errors: tuple[float, float, float], limits: tuple[float, float]) -> Iterator[Row]:
+    for what, unit, value, limit in (
+        ("log-probability, mean", "nats", errors[0], limits[0]),
+        ("entropy, mean", "nats", errors[1], limits[0]),
+        ("gradients, relative", "", errors[2], limits[1]),
+    ):
+        yield Row(what=f"{variant.name}: {what}", value=value, unit=unit, limit=limit, means=variant.means)
 
 
 def _moves(folder: Path, ranks: distributed.Ranks, batch: TrainBatch) -> Iterator[Row]:
@@ -148,15 +182,31 @@ def _moves(folder: Path, ranks: distributed.Ranks, batch: TrainBatch) -> Iterato
     moved.finish_training()
     moved.prepare_for_training()
     error = float(np.abs(moved.logprobs(batch.tokens) - before).max())
-    yield Row(what="weights after use of the reference", value=error, unit="nats", limit=0.0)
+    yield Row(
+        what="weights after use of the reference",
+        value=error,
+        unit="nats",
+        limit=0.0,
+        means="passes are not repeatable on this GPU, or the switch back from the reference changes weights",
+    )
     fresh = build(config, ranks).logprobs(batch.tokens)
     error = float(np.abs(fresh - reference_logprobs).max())
-    yield Row(what="reference against a fresh policy", value=error, unit="nats", limit=0.0)
+    yield Row(
+        what="reference against a fresh policy",
+        value=error,
+        unit="nats",
+        limit=0.0,
+        means="the copy of the reference in host memory is not what it was: KL would be measured from elsewhere",
+    )
     for policy in (moved, still):
         policy.update(batch, loss_function)
     ends = [dict(policy.named_weights()) for policy in (moved, still)]
     difference = sum(float((ends[0][name].float() - ends[1][name].float()).square().sum()) for name in start)
     change = sum(float((ends[1][name].float() - start[name]).square().sum()) for name in start)
     yield Row(
-        what="update after offloading, relative", value=(difference / change) ** 0.5, unit="", limit=0.05
+        what="update after offloading, relative",
+        value=(difference / change) ** 0.5,
+        unit="",
+        limit=0.05,
+        means="optimizer states do not survive the way to the host and back: write sampler.release_memory=false",
     )

@@ -22,6 +22,13 @@ MAX_CHANGED = 0.1
 """Fraction of the rollouts that may change when the policy computes at the same time, because rounding may change a
 token. If the two streams were not synchronised correctly, nearly all would change."""
 
+FAILURES = {
+    "at first": "vLLM's attention or head rounds more than the note says, or the temperature is applied twice or never",
+    "after a refit": "if it passed at first: the sampler's weights are not the policy's after load_weights",
+    "held": "vLLM's reload put a tensor elsewhere or in another form; a run would stop at its first refit",
+    "ahead": "the streams of policy and sampler are not synchronised: write sampler.ahead=false",
+}
+
 
 def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     """Yields the rows of the part. Imports vLLM."""
@@ -74,17 +81,18 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
         sampler_logprobs = np.concatenate([rollout.sampler_logprobs for rollout in rollouts])
         largest = float(np.abs(trainer_logprobs - sampler_logprobs).max())
         what = f"sampler - trainer, largest, {when}"
-        yield Row(what=what, value=largest, unit="nats", limit=limit, note=note)
+        yield Row(what=what, value=largest, unit="nats", limit=limit, note=note, means=FAILURES[when])
         policy.update(train_batch(batch), loss_function)
         start = time.perf_counter()
         loaded = sampler.load_weights(policy.named_weights(), version + 1)
         seconds = time.perf_counter() - start
     num_wrong = float(len(loaded.not_held))
-    yield Row(what="tensors that the sampler does not hold", value=num_wrong, unit="", limit=0.0)
+    what = "tensors that the sampler does not hold"
+    yield Row(what=what, value=num_wrong, unit="", limit=0.0, means=FAILURES["held"])
     yield Row(what="refit of a tiny model", value=seconds, unit="s")
     changed = _fraction_changed(lambda: draw(2), lambda: policy.logprobs(batch))
     what = "rollouts changed by concurrent training"
-    yield Row(what=what, value=changed, unit="", limit=MAX_CHANGED)
+    yield Row(what=what, value=changed, unit="", limit=MAX_CHANGED, means=FAILURES["ahead"])
     sampler.close()
 
 

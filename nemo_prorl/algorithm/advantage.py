@@ -52,6 +52,8 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
     group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
     leave_one_out: R_i - mean of the others, which is n / (n - 1) times group_mean (RLOO, arXiv 2402.14740 section 3.2).
     batch_std: R_i - mean(R), which `batch_normalised` then normalises.
+    maxrl: (R_i - mean(R)) / mean(R) (MaxRL, arXiv 2602.02710); 0 if the mean is not positive. The divisor is at least
+    1 / n, the smallest mean of rewards of 0 and 1, so that penalties cannot bring it near 0.
 
     Exactly 0 everywhere when the rewards are all equal or n is 1. Raises ValueError on a reward
     that is NaN or infinite.
@@ -73,6 +75,9 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
             return deviations * (values.size / (values.size - 1))
         case Advantage.group_mean | Advantage.batch_std:
             return deviations
+        case Advantage.maxrl:
+            mean = values.mean()
+            return deviations / max(mean, 1 / values.size) if mean > 0 else np.zeros(values.shape)
 
 
 def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArray]) -> list[_Values]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
 from nemo_prorl.algorithm.mismatch import importance_ratio, importance_weights
-from nemo_prorl.algorithm.ratio import clip_bindings, probability_ratio
+from nemo_prorl.algorithm.ratio import clip_bindings, probability_change, probability_ratio
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
 from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
@@ -128,7 +128,7 @@ def update_statistics(
     # The loss's own functions, so that a metric cannot drift from what is optimised.
     mask_BT = torch.from_numpy(mask)
     ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
-    bindings = clip_bindings(ratio, advantages, config)
+    bindings = clip_bindings(ratio, probability_change(current, sampler), advantages, config)
     importance = importance_weights(old - sampler, mask_BT, config)
     policy = old if is_first else current
     of_tokens = {

@@ -13,7 +13,7 @@ import torch
 from nemo_prorl.algorithm.kl import kl_penalty, weighted_kl_penalty
 from nemo_prorl.algorithm.mismatch import importance_weights
 from nemo_prorl.algorithm.numerics import at_least_float32
-from nemo_prorl.algorithm.ratio import probability_ratio, surrogate
+from nemo_prorl.algorithm.ratio import probability_change, probability_ratio, surrogate
 from nemo_prorl.config import Aggregation, AlgorithmConfig, RatioLevel
 from nemo_prorl.types import Totals, TrainBatch
 
@@ -57,8 +57,9 @@ def policy_loss(
     # Selected before they are multiplied by an advantage, a weight or a share of 0, because 0 * infinity is NaN.
     counts_BT = mask_BT & (advantages_B1 != 0) & (weight_BT != 0)
     ratio_BT = probability_ratio(current_BT, old_BT, mask_BT, config.ratio_level, counts_BT)
+    moved_BT = probability_change(current_BT, sampler_BT)
     chosen_BT = torch.where(counts_BT, current_BT, 0.0)
-    loss_BT = -weight_BT * surrogate(ratio_BT, chosen_BT, advantages_B1, config)
+    loss_BT = -weight_BT * surrogate(ratio_BT, chosen_BT, moved_BT, advantages_B1, config)
     # A term that is off is left out, not multiplied by 0: its inputs may be absent, and 0 * infinity is NaN.
     if config.has_kl_in_loss:
         kl_BT = kl_penalty(current_BT, reference_BT, config)

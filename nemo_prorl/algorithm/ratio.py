@@ -1,4 +1,4 @@
-"""Ratios of the current to the old policy, and the two objectives that clip them.
+"""Ratios of the current to the old policy, and the three objectives that bound them.
 
 Tensors are [B, T] (B rollouts, T tokens of prompt and response) and 0 outside the response; advantages are [B, 1].
 """
@@ -38,15 +38,27 @@ def probability_ratio(
     return exp(log_ratio_BT if counts_BT is None else torch.where(counts_BT, log_ratio_BT, 0.0))
 
 
+def probability_change(current_logprobs: torch.Tensor, sampler_logprobs: torch.Tensor) -> torch.Tensor:
+    """Returns each token's current probability minus that under which it was sampled, between -1 and 1, without a
+    gradient."""
+    return current_logprobs.detach().exp() - sampler_logprobs.exp()
+
+
 def surrogate(
-    ratio: torch.Tensor, current_logprobs: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig
+    ratio: torch.Tensor,
+    current_logprobs: torch.Tensor,
+    moved: torch.Tensor,
+    advantages: torch.Tensor,
+    config: AlgorithmConfig,
 ) -> torch.Tensor:
-    """Returns the [B, T] terms to be maximised, by `algorithm.objective`."""
+    """Returns the [B, T] terms to be maximised, by `algorithm.objective`. moved: as for `clip_bindings`."""
     match config.objective:
         case Objective.clip:
             return clipped_surrogate(ratio, advantages, config)
         case Objective.cispo:
             return cispo_surrogate(ratio, current_logprobs, advantages, config)
+        case Objective.dppo:
+            return dppo_surrogate(ratio, moved, advantages, config)
 
 
 def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig) -> torch.Tensor:
@@ -58,10 +70,7 @@ def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, config: Alg
     The gradient is exactly 0 where `clip_bindings` says that a bound is active.
     """
     clipped = ratio.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
-    objective = torch.minimum(ratio * advantages, clipped * advantages)
-    if config.dual_clip == 0:
-        return objective
-    return torch.where(advantages < 0, torch.maximum(objective, config.dual_clip * advantages), objective)
+    return _dual_clipped(torch.minimum(ratio * advantages, clipped * advantages), advantages, config)
 
 
 def cispo_surrogate(
@@ -77,12 +86,32 @@ def cispo_surrogate(
     return weight * advantages * current_logprobs
 
 
+def dppo_surrogate(
+    ratio: torch.Tensor, moved: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig
+) -> torch.Tensor:
+    """Returns r A, to be maximised, and 0 where the token's probability has moved too far: by more than clip_high
+    upwards where A > 0, by more than clip_low downwards where A < 0 (DPPO with its binary total variation, arXiv
+    2602.04879).
+
+    A ratio bounds rare tokens, whose probability hardly matters, more tightly than likely ones. With dual_clip = c:
+    max(that, c A) where A < 0. moved: as for `clip_bindings`.
+    """
+    is_far = torch.where(advantages < 0, moved < -config.clip_low, moved > config.clip_high)
+    return _dual_clipped(torch.where(is_far, 0.0, ratio) * advantages, advantages, config)
+
+
+def _dual_clipped(objective: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig) -> torch.Tensor:
+    if config.dual_clip == 0:
+        return objective
+    return torch.where(advantages < 0, torch.maximum(objective, config.dual_clip * advantages), objective)
+
+
 @dataclass(frozen=True, slots=True)
 class ClipBindings:
     """The tokens on which the clip is active, by bound.
 
-    With the objective `clip` those tokens have no gradient; with `cispo` their weight is the bound instead of the
-    ratio, whatever the sign of the advantage.
+    With the objectives `clip` and `dppo` those tokens have no gradient; with `cispo` their weight is the bound instead
+    of the ratio, whatever the sign of the advantage. With `dppo` the bounds are those of the probability.
     """
 
     low: torch.Tensor
@@ -93,10 +122,17 @@ class ClipBindings:
     """A < 0 and the ratio is above dual_clip; nowhere when it is off, or with `cispo`."""
 
 
-def clip_bindings(ratio: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig) -> ClipBindings:
+def clip_bindings(
+    ratio: torch.Tensor, moved: torch.Tensor, advantages: torch.Tensor, config: AlgorithmConfig
+) -> ClipBindings:
     """Returns boolean tensors with the shape of ratio and advantages broadcast together. A token whose advantage is 0
-    has no gradient to bound, and never counts. ProRL eq. 3, arXiv 1912.09729, arXiv 2506.13585 eq. 5."""
+    has no gradient to bound, and never counts. ProRL eq. 3, arXiv 1912.09729, arXiv 2506.13585 eq. 5.
+
+    moved: the token's current probability minus the sampler's (`probability_change`); only `dppo` uses it.
+    """
     below, above = ratio < 1.0 - config.clip_low, ratio > 1.0 + config.clip_high
+    if config.objective is Objective.dppo:
+        below, above = moved < -config.clip_low, moved > config.clip_high
     dual = (advantages < 0) & (ratio > config.dual_clip)
     is_cispo = config.objective is Objective.cispo
     return ClipBindings(

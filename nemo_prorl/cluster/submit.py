@@ -24,8 +24,8 @@ from nemo_prorl.run_folder.slurm_jobs import Submission, note_submission, read_s
 
 DEFAULT_RUN_DIR = "runs/prorl"
 """Folder of a launcher that is told none (slurm/)."""
-SHARED_SCRIPTS = ("slurm/common.sh", "slurm/reward.sh")
-"""Scripts that every launcher uses."""
+SHARED_SCRIPTS = ("slurm/common.sh", "slurm/rank.sh", "slurm/check_reward.sh", "slurm/reward.sh")
+"""Scripts that every launcher uses, beside the Python of slurm/job."""
 LOOK_S = 1.0
 """How long Slurm takes to look at a new job and to find a reason why it cannot start."""
 USUAL_REASONS = (

@@ -17,7 +17,7 @@ from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, check_functions, check_model, composed, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.doctor import infiniband, network, report, waiting
-from nemo_prorl.doctor.finding import Finding, Severity, not_applicable, with_allowed
+from nemo_prorl.doctor.finding import Finding, Severity, check_allowed, not_applicable, refused, with_allowed
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -71,8 +71,12 @@ def main(arguments: Sequence[str]) -> int:
     if given.reward_elsewhere and not given.folder:
         raise ConfigError("--reward-elsewhere reads FOLDER/NODE.reward: write --folder FOLDER too.")
     try:
+        check_allowed(given.allow)
         config = composed(given.config_name, given.overrides)
-    except ConfigError:
+    except ConfigError as error:
+        if given.folder is not None:  # a launcher has to know that this is no fault of the node
+            mistake = report.NodeReport(node=place.node, findings=[refused("start", error, is_mistake=True)])
+            report.write_report(report.file_of(given.folder, place.node), mistake)
         if place.index:
             return 2  # the first node prints the error
         raise

@@ -27,7 +27,7 @@ Each arm is a child stage in a folder of its own and only goes on, unless its
 options reset something; the first is what the others are compared with. The run
 itself is not changed and may be training. Finished arms are not trained again:
 the same command goes on after an interruption, and with more seeds or arms it
-trains what is new. docs/long_runs.md says what the table means."""
+trains what is new. docs/experiments.md says what the table means."""
 
 
 def main(arguments: Sequence[str]) -> int:

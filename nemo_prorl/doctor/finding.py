@@ -6,6 +6,24 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from nemo_prorl.config import ConfigError
+
+CHECKS = (
+    *("GPUs", "GPU health", "Transformer Engine", "InfiniBand", "open files", "locked memory", "processes"),
+    *(
+        "shared memory",
+        "sandbox",
+        "caches",
+        "run folder",
+        "packages",
+        "reward packages",
+        "start",
+        "network",
+        "clocks",
+    ),
+)
+"""Names of all findings, in the order of the table."""
+
 
 class Severity(StrEnum):
     """The result of a check, from the least to the most important."""
@@ -56,6 +74,16 @@ def refused(name: str, error: Exception, *, is_mistake: bool = False) -> Finding
     """Returns a failure made from an error with a message of the form "what is wrong: what to do"."""
     found, _, advice = str(error).partition(": ")
     return Finding(name=name, status=Severity.failure, found=found, advice=advice, is_mistake=is_mistake)
+
+
+def check_allowed(allowed: Iterable[str]) -> None:
+    """Raises ConfigError for a name in `allowed` that no check has."""
+    known = [name.replace(" ", "-") for name in CHECKS]
+    for name in allowed:
+        if name not in known:
+            raise ConfigError(
+                f"--allow (DOCTOR_ALLOW) names {name}, which is not a check: write one of {', '.join(known)}."
+            )
 
 
 def with_allowed(findings: Iterable[Finding], allowed: Collection[str]) -> list[Finding]:

@@ -66,6 +66,12 @@ class NetworkFacts:
 def judge_network(facts: NetworkFacts, *, names: Sequence[str], fastest_gbit_s: float) -> list[Finding]:
     """Returns the findings about speed and clocks. names: names of the nodes, by index. fastest_gbit_s: rate of this
     node's fastest InfiniBand port; 0 if it has none."""
+    if "EADDRINUSE" in facts.refusal:  # a launcher looks for this name, and tries another port
+        return [
+            failure(
+                "network", facts.refusal, "the port is in use by another program: write another MASTER_PORT"
+            )
+        ]
     if facts.refusal:
         advice = "look for a firewall, or name the right interface: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME"
         return [failure("network", facts.refusal, advice)]

@@ -71,7 +71,7 @@ DYNAMICS = Section(
             name="entropy",
             title="Entropy",
             unit="nats a token",
-            series=(("objective/entropy", "mean"),),
+            series=(("objective/entropy", "mean"), ("objective/entropy_target", "target of the bonus")),
             reading="A slow decline is normal. Near 0 the policy no longer explores and learning ends; a "
             "steep rise means that the policy is breaking down.",
         ),

@@ -222,14 +222,15 @@ def _of_gone(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str, 
     """Describes a job that has left the queue before its stage was done."""
     how = {"CANCELLED": "was cancelled", GONE: "is not in the queue any more"}
     said = f"job {job.job} {how.get(job.state, f'ended as {job.state}')}"
-    if held and held.state == "ended" and held.reason:
+    if held and held.state == "ended" and held.reason and job.state != "CANCELLED":
         said += f" ({held.reason.rstrip('.')})"
     if not signs.end and signs.step is not None:
         said += f", last sign of life {signs.ago} {signs.where}"
     else:
         said = f"{signs.pause}; {said}"
     state = "cancelled" if job.state == "CANCELLED" else "stopped"
-    return state, f"{said}. The same submission goes on from the last checkpoint."
+    on = "begins again" if signs.step is None else "goes on from the last checkpoint"
+    return state, f"{said}. The same submission {on}."
 
 
 def _of_done(signs: Signs, jobs: Jobs) -> tuple[str, str]:

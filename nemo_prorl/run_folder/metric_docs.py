@@ -72,6 +72,8 @@ METRICS = {
     "objective/approx_kl_to_old": "KL of the policy that sampled to the current one: how far the step moves the "
     "policy. Mean over tokens of r - 1 - log r with the token's own ratio r (k3).",
     "objective/entropy": "Entropy of the next-token distribution, mean over tokens.",
+    "objective/entropy_target": "Target of the adaptive entropy bonus at this step, in nats a token; absent with "
+    "`algorithm.entropy_bonus=fixed`.",
     "objective/entropy_coefficient": "Weight of the entropy bonus in the loss of this step.",
     "objective/ratio_mean": "Ratio of current to old probability at `algorithm.ratio_level`, mean over tokens.",
     "objective/ratio_min": "The smallest ratio of current to old probability.",

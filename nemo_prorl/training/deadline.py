@@ -61,7 +61,10 @@ def pausing_on_interrupt(*, speaks: bool) -> Iterator[None]:
 
 
 def _remember(number: int, _frame: FrameType | None) -> None:
-    """Notes the signal and, because the step may take long, says at once what it leads to."""
+    """Notes the signal and, because the step may take long, says at once what it leads to. A job that is shorter than
+    the lead time of Slurm's SIGUSR1 gets it at its start: the launcher then says from when on it is heeded."""
+    if number == signal.SIGUSR1 and time.time() < float(os.environ.get("PRORL_HEED_USR1_FROM", "0")):
+        return
     name = signal.Signals(number).name
     if number != signal.SIGINT and name not in _received and rank_from_environment() == 0:
         os.write(2, f"{name} came: the run saves itself after this step and pauses.\n".encode())

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
+from nemo_prorl.algorithm.entropy import active_entropy_coefficient, entropy_target, next_entropy_coefficient
 from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
-from nemo_prorl.config import RunConfig
+from nemo_prorl.config import EntropyBonus, RunConfig
 from nemo_prorl.data.batch import TrainingRow, train_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
@@ -30,6 +30,7 @@ from nemo_prorl.types import Prompt, RunState, TrainBatch, UpdateReport
 class StepResult:
     """What a step has computed. `rows`, `reports` and `statistics` have one entry per update, of this replica."""
 
+    config: RunConfig
     collection: Collection
     rows: tuple[tuple[TrainingRow, ...], ...]
     """What this replica trained on."""
@@ -91,7 +92,7 @@ class Stepper:
             say=self.say,
         )
         self._fingerprints: Mapping[str, int] = {}
-        """Of the weights that the sampler holds."""
+        """Fingerprints of the weights that the sampler holds."""
 
     def step(self, state: RunState, *, ahead: bool, canary_limit: float) -> StepResult:
         """Makes one step, and counts it and its updates in `state`. Collective; the sampler needs the policy's weights
@@ -112,6 +113,7 @@ class Stepper:
         state.step += 1
         state.stage_step += 1
         return StepResult(
+            config=self.config,
             collection=collection,
             rows=tuple(map(tuple, rows)),
             reports=tuple(reports),
@@ -160,7 +162,10 @@ class Stepper:
 
     def _entropy_coefficient(self, state: RunState) -> float:
         """Returns this step's coefficient, which depends on the entropy of the step before."""
-        return active_entropy_coefficient(state.entropy_coefficient, state.entropy, self.config.algorithm)
+        algorithm, num_steps = self.config.algorithm, state.steps_since_reset
+        return active_entropy_coefficient(
+            state.entropy_coefficient, state.entropy, algorithm, num_steps=num_steps
+        )
 
     def _metrics(
         self,
@@ -177,13 +182,17 @@ class Stepper:
         objective = merge_statistics([part for parts in self.ranks.gather_replicas(mine) for part in parts])
         coefficient = self._entropy_coefficient(state)
         state.entropy = objective["objective/entropy"]
+        algorithm, num_steps = self.config.algorithm, state.steps_since_reset
         state.entropy_coefficient = next_entropy_coefficient(
-            state.entropy_coefficient, state.entropy, self.config.algorithm
+            state.entropy_coefficient, state.entropy, algorithm, num_steps=num_steps
         )
+        adaptive = algorithm.entropy_bonus is EntropyBonus.adaptive
+        target = {"objective/entropy_target": entropy_target(algorithm, num_steps)} if adaptive else {}
         num_tokens = collection.num_tokens
         return {
             **step_metrics.collection_metrics(collection, self.config.shaping, updates_before),
             **objective,
+            **target,
             **refitted.metrics,
             "sampler/num_preemptions": self.fleet.take_preemptions(),
             "objective/loss": float(np.mean([report.loss for report in reports])),

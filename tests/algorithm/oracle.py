@@ -51,6 +51,12 @@ def oracle_loss(
         for i, t in enumerate(positions):
             if config.objective is Objective.cispo:
                 objective = clamp(frozen[i], 1 - config.clip_low, 1 + config.clip_high) * advantage * now[i]
+            elif config.objective is Objective.dppo:
+                moved = math.exp((constant or current)[b][t]) - math.exp(sampler[i])
+                is_far = moved > config.clip_high if advantage > 0 else moved < -config.clip_low
+                objective = 0.0 if is_far else ratios[i] * advantage
+                if config.dual_clip and advantage < 0:
+                    objective = max(objective, config.dual_clip * advantage)
             else:
                 clipped = clamp(ratios[i], 1 - config.clip_low, 1 + config.clip_high)
                 objective = min(ratios[i] * advantage, clipped * advantage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 
@@ -30,6 +31,7 @@ def test_equals_the_formula(rewards, kind):
         Advantage.group_mean: [r - mean for r in rewards],
         Advantage.leave_one_out: [r - (total - r) / (n - 1) for r in rewards],
         Advantage.batch_std: [r - mean for r in rewards],
+        Advantage.maxrl: [(r - mean) / max(mean, 1 / n) if mean else 0.0 for r in rewards],
     }[kind]
     assert group_advantages(rewards, kind).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
@@ -70,6 +72,26 @@ def test_better_rewards_get_greater_advantages(rewards):
     advantages = group_advantages(rewards, Advantage.group_std)
     best, worst = int(np.argmax(rewards)), int(np.argmin(rewards))
     assert advantages[best] == advantages.max() > 0 > advantages.min() == advantages[worst]
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_maxrl_follows_the_log_of_the_pass_rate(n):
+    """Enumerates the outcomes of n rollouts. In expectation the gradient is that of log p times 1 - (1 - p)^(n - 1),
+    which is its series up to order n - 1 (MaxRL, arXiv 2602.02710); that of group_mean is p's, times 1 - 1 / n."""
+    for p in (0.05, 0.3, 0.9):
+        found = dict.fromkeys((Advantage.maxrl, Advantage.group_mean), 0.0)
+        for outcome in itertools.product((0.0, 1.0), repeat=n):
+            probability = math.prod(p if right else 1 - p for right in outcome)
+            slopes = [1 / p if right else -1 / (1 - p) for right in outcome]  # of log-probabilities, by p
+            for kind in found:
+                found[kind] += probability * float(np.mean(group_advantages(outcome, kind) * slopes))
+        assert found[Advantage.maxrl] == pytest.approx((1 - (1 - p) ** (n - 1)) / p, rel=1e-9)
+        assert found[Advantage.group_mean] == pytest.approx(1 - 1 / n, rel=1e-9)
+
+
+def test_maxrl_is_bounded_and_ignores_groups_of_penalties():
+    assert not group_advantages([-1.0, -0.5, 0.0], Advantage.maxrl).any()
+    assert np.abs(group_advantages([1.0, -0.99, 0.0, 0.0], Advantage.maxrl)).max() <= 4
 
 
 def test_rounding_noise_does_not_become_a_signal():

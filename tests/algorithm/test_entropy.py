@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.entropy import active_entropy_coefficient, next_entropy_coefficient
-from nemo_prorl.config import AlgorithmConfig, EntropyBonus
+from nemo_prorl.algorithm.entropy import active_entropy_coefficient, entropy_target, next_entropy_coefficient
+from nemo_prorl.config import AlgorithmConfig, ConfigError, EntropyBonus
 
 ADAPTIVE = AlgorithmConfig(
     entropy_bonus=EntropyBonus.adaptive, entropy_target=0.2, entropy_step=0.005, entropy_coefficient_max=0.02
@@ -63,3 +63,28 @@ def test_without_a_state_the_configured_coefficient_is_the_first():
 def test_an_entropy_that_is_no_number_is_refused(rule, bad):
     with pytest.raises(ValueError, match="entropy"):
         rule(0.01, bad, ADAPTIVE)
+
+
+ANNEALED = replace(ADAPTIVE, entropy_target=0.6, entropy_target_end=0.2, entropy_anneal_steps=8)
+
+
+def test_the_target_moves_linearly_and_stays():
+    targets = [entropy_target(ANNEALED, step) for step in range(11)]
+    assert targets == pytest.approx([0.6, 0.55, 0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2, 0.2, 0.2], rel=1e-12)
+    rising = replace(ANNEALED, entropy_target_end=1.0)
+    assert entropy_target(rising, 4) == pytest.approx(0.8)
+    assert entropy_target(ADAPTIVE, 1000) == 0.2
+
+
+def test_the_same_entropy_is_too_low_before_the_target_has_moved():
+    for step in range(11):
+        is_low = entropy_target(ANNEALED, step) > 0.42
+        assert active_entropy_coefficient(0.01, 0.42, ANNEALED, num_steps=step) == (0.01 if is_low else 0.0)
+        moved = next_entropy_coefficient(0.01, 0.42, ANNEALED, num_steps=step)
+        assert moved == pytest.approx(0.015 if is_low else 0.005)
+
+
+@pytest.mark.parametrize("options", [{"entropy_target_end": 0.1}, {"entropy_anneal_steps": 100}])
+def test_a_schedule_needs_its_end_and_its_length(options):
+    with pytest.raises(ConfigError, match="belong together"):
+        AlgorithmConfig(**options)

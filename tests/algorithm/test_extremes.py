@@ -132,7 +132,7 @@ def test_a_token_that_became_far_likelier_stops_at_the_dual_clip(
             current, torch.tensor(batch.old_logprobs_BT), torch.ones(1, 1, dtype=torch.bool), ratio_level
         )
         advantages = torch.tensor(batch.advantages_B)
-        assert clip_bindings(ratio, advantages, config).dual.tolist() == [[dual_clip > 0]]
+        assert clip_bindings(ratio, torch.zeros(()), advantages, config).dual.tolist() == [[dual_clip > 0]]
 
 
 def test_weights_are_finite_whatever_the_engines_say(make_batch):

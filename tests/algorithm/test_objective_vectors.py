@@ -101,7 +101,7 @@ def test_vectors_of_slime_decoupled_clip():
     torch.testing.assert_close(
         -clipped_surrogate(ratio, advantages, config), torch.tensor([-2.6, 2.4, 1.1, -0.45])
     )
-    bindings = clip_bindings(ratio, advantages, config)
+    bindings = clip_bindings(ratio, torch.zeros(()), advantages, config)
     assert (bindings.high | bindings.low).tolist() == [True, True, False, False]
 
 

@@ -1,4 +1,4 @@
-"""Tests of ratios and of the two ways to clip them."""
+"""Tests of ratios and of the three ways to bound them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from nemo_prorl.algorithm.ratio import clip_bindings, clipped_surrogate, probabi
 from nemo_prorl.config import Aggregation, AlgorithmConfig, Objective, RatioLevel
 from nemo_prorl.types import Totals
 from tests.algorithm.oracle import BARE, current_and_entropy, gradients
+
+NOT_MOVED = torch.zeros(())
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_bindings_name_the_bound_that_stops_the_gradient(ratio, advantage, dual_
     ratios = torch.tensor([ratio], dtype=torch.float64, requires_grad=True)
     advantages = torch.tensor([advantage], dtype=torch.float64)
     (gradient,) = gradients(clipped_surrogate(ratios, advantages, config).sum(), ratios)
-    bindings = clip_bindings(ratios.detach(), advantages, config)
+    bindings = clip_bindings(ratios.detach(), NOT_MOVED, advantages, config)
     bound = [bool(which.item()) for which in (bindings.low, bindings.high, bindings.dual)]
     assert sum(bound) == (1 if gradient.item() == 0.0 and advantage != 0 else 0)
 
@@ -169,7 +171,7 @@ def test_cispo_clips_the_weight_and_keeps_the_gradient(advantage, ratio, clip_lo
 def test_cispo_counts_the_weights_that_it_clips_on_either_side():
     ratio = torch.tensor([0.5, 0.5, 0.5, 1.0, 2.0, 2.0, 2.0])
     advantages = torch.tensor([1.0, -1.0, 0.0, 1.0, 1.0, -1.0, 0.0])
-    bindings = clip_bindings(ratio, advantages, AlgorithmConfig(objective=Objective.cispo))
+    bindings = clip_bindings(ratio, NOT_MOVED, advantages, AlgorithmConfig(objective=Objective.cispo))
     assert bindings.low.tolist() == [True, True, False, False, False, False, False]
     assert bindings.high.tolist() == [False, False, False, False, True, True, False]
     assert not bindings.dual.any()
@@ -182,3 +184,47 @@ def test_cispo_with_a_ratio_beyond_float32_has_the_bound_as_its_weight(make_batc
     totals = Totals(num_tokens=1, num_rollouts=1)
     loss = policy_loss(current, current, batch, totals, config=config, entropy_coefficient=0.0)
     assert gradients(loss, current)[0].tolist() == [[0.0, pytest.approx(1.4)]]
+
+
+# --- DPPO -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sampled", "now", "advantage", "bound"),
+    [
+        (0.5, 0.69, 1.0, ""),
+        (0.5, 0.71, 1.0, "high"),
+        (0.5, 0.71, -1.0, ""),
+        (0.5, 0.29, -1.0, "low"),
+        (0.5, 0.29, 1.0, ""),
+        (1e-4, 0.01, 1.0, ""),  # a hundred times as likely, and still rare
+        (1e-4, 0.01, -1.0, "dual"),
+    ],
+)
+def test_dppo_bounds_the_probability_not_the_ratio(sampled, now, advantage, bound, make_batch):
+    """The same conditions as prime-rl's `default_loss_fn` with 0.2 and 0.2. The trainer's old probability is the
+    sampler's."""
+    batch = make_batch(advantages=[advantage], old=[[math.log(sampled)]], num_prompt_tokens=1)
+    current = torch.tensor([[0.0, math.log(now)]], dtype=torch.float64, requires_grad=True)
+    config = AlgorithmConfig(kl_beta=0.0, objective=Objective.dppo, clip_low=0.2, clip_high=0.2)
+    totals = Totals(num_tokens=1, num_rollouts=1)
+    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
+    slope = 0.0 if bound else -advantage * now / sampled
+    assert gradients(loss, current)[0].tolist() == [[0.0, pytest.approx(slope, rel=1e-5)]]
+    bindings = clip_bindings(
+        torch.tensor([now / sampled]), torch.tensor([now - sampled]), torch.tensor([advantage]), config
+    )
+    active = {name: bool(getattr(bindings, name)) for name in ("low", "high", "dual")}
+    assert active == {name: name == bound for name in active}
+
+
+def test_dppo_compares_with_the_policy_that_sampled(make_batch):
+    """The trainer's old policy has the current probability, but the sampler's was 0.3 lower."""
+    batch = make_batch(
+        advantages=[1.0], old=[[math.log(0.7)]], sampler=[[math.log(0.4)]], num_prompt_tokens=1
+    )
+    current = torch.tensor([[0.0, math.log(0.7)]], dtype=torch.float64, requires_grad=True)
+    config = AlgorithmConfig(kl_beta=0.0, objective=Objective.dppo, clip_high=0.2)
+    totals = Totals(num_tokens=1, num_rollouts=1)
+    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
+    assert not gradients(loss, current)[0].any()

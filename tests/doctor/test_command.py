@@ -93,6 +93,26 @@ def test_wrong_arguments_are_mistakes(arguments: tuple[str, ...]) -> None:
     assert cli.main(["doctor", *arguments]) == 2
 
 
+@pytest.mark.parametrize("argument", ["no.such=1", "--allow=netwrk", "stage=none"])
+def test_a_launcher_can_tell_a_mistake_from_a_broken_node(
+    tmp_path: Path, run_as: Callable[..., int], argument: str
+) -> None:
+    """Anything may end with 2 on a node; only what it has written says that the user is to blame."""
+    for node in NODES:
+        assert run_as(node, f"--folder={tmp_path}", argument) == 2
+        found = read_report(tmp_path / f"{node}.json")
+        assert found is not None
+        assert (found.verdict, found.is_complete) == ("mistake", True)
+        assert found.sentence.startswith("start: ")
+
+
+def test_a_check_that_does_not_exist_cannot_be_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--allow=netwrk"]) == 2
+    assert "names netwrk, which is not a check: write one of GPUs, GPU-health," in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 @pytest.mark.medium
 def test_this_machines_service_says_what_it_can_grade() -> None:
     facts = finish_reward_check(REWARD_PYTHON, start_reward_check(REWARD_PYTHON))

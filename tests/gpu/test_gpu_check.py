@@ -56,6 +56,8 @@ def test_a_limit_is_the_largest_value_that_passes() -> None:
     assert row(value=math.nan).passed is False
     assert row(value=9.0, limit=None).passed is None
     assert line(row(value=math.nan)).endswith("FAILED")
+    assert line(row(value=2.0, means="look at the cable")).endswith("FAILED\n         -> look at the cable")
+    assert "cable" not in line(row(means="look at the cable"))
 
 
 @pytest.mark.parametrize(
@@ -255,6 +257,7 @@ def test_kernel_and_policy_pass_with_torch_and_megatron_only(tmp_path: Path) -> 
     expected |= {"TE bf16, packed"} if not here.lacks("gpu", "te") else set()
     assert expected <= seen
     assert not record["failures"]
+    assert all(one["means"] for one in record["rows"] if one["limit"] is not None)
 
 
 @pytest.mark.usefixtures("gpu")

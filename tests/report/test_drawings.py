@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nemo_prorl.config import EntropyBonus
 from nemo_prorl.report import drawings, pictures
 from nemo_prorl.report.charts import plotly_figure
 from nemo_prorl.report.drawings import Curve, Drawing, averaged, curve_of, draw, thinned, trend
@@ -44,6 +45,7 @@ def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> N
     """Runs the real loop on scripted engines: a metric that is renamed there must be renamed here."""
     run = ScriptedRun(tmp_path, num_steps=2, every=1, interval=1)
     run.canary = run.held_out[0]
+    run.config.algorithm.entropy_bonus = EntropyBonus.adaptive
     run.grader = GraderOfParts(at_once=True)
     run.fit()
     metrics = read_run(tmp_path).metrics | {NOW, BEFORE}  # of prompts that come again; these do not

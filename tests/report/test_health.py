@@ -10,6 +10,7 @@ import pytest
 
 from nemo_prorl.report.health import bests_of, checks_of, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.runs import Run
+from nemo_prorl.run_folder.starts import Start
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from tests.report.made_up_runs import DOMAINS
 
@@ -29,6 +30,37 @@ def test_a_healthy_run_has_no_warning(make_run: Callable[..., Run], long_run: Ru
     assert warnings(make_run()) == {}
     assert warnings(long_run) == {}
     assert len(checks_of(long_run)) >= 8
+
+
+@pytest.mark.parametrize(
+    ("end", "job", "age_s", "text"),
+    [
+        ("", "", 30.0, ""),
+        ("", "", 1000.0, "is 17 min old. The same command continues it."),
+        ("paused", "", 30.0, "is 30 s old (paused). The same command continues it."),
+        (
+            "",
+            "35",
+            1000.0,
+            "is 17 min old. The same submission continues it, unless a job of it is in the queue",
+        ),
+        (
+            "no GPU.",
+            "35",
+            30.0,
+            "is 30 s old (no GPU). The same submission continues it, unless a job of it is in",
+        ),
+    ],
+)
+def test_progress_says_how_the_run_goes_on(
+    make_run: Callable[..., Run], end: str, job: str, age_s: float, text: str
+) -> None:
+    """Nobody should submit a second job where Slurm has requeued the first."""
+    run = make_run()
+    start = Start(stage="run2", began=0.0, seen=1.0, num_ranks=1, on_gpus=False, job=job, end=end)
+    said = warnings(replace(run, outcomes={}, starts=(start,), sign_of_life_s=age_s))
+    assert text in said.get("Progress", ""), said
+    assert bool(said) is bool(text)
 
 
 @pytest.mark.parametrize(

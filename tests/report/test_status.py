@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import yaml
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.report.status import read_status, status_lines, status_table
+from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.starts import starts_file
 from nemo_prorl.run_folder.storage import ENGINES_FILE
@@ -101,6 +103,19 @@ def test_a_run_that_was_killed(folder: Path) -> None:
         live(folder, ("run2", 2.0, ""), age_s=age_s)
         assert read_status(folder).state == state
     assert "no sign of life for 33 min after step 30 of 40" in status_lines(read_status(folder))[0]
+
+
+def test_a_process_of_this_machine_that_has_lost_the_lock_is_known_to_be_gone(folder: Path) -> None:
+    entries = json.loads(starts_file(folder).read_text())
+    for host, with_lock, without in (
+        (socket.gethostname(), "training", "stopped"),
+        ("elsewhere", "training", "training"),
+    ):
+        starts_file(folder).write_text(json.dumps([entry | {"host": host} for entry in entries]))
+        with alone_in(folder, lambda _holder: False):
+            assert read_status(folder).state == with_lock
+        assert read_status(folder).state == without
+    assert "killed" not in read_status(folder).sentence
 
 
 def test_rollouts_that_end_are_signs_of_life(folder: Path) -> None:

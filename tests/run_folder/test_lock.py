@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.cluster import slurm_queue
-from nemo_prorl.cluster.slurm_queue import GONE, NOT_KNOWN, ask_queue, is_gone
+from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.lock import LOCK_FILE, LockHolder, alone_in, is_held, lock_holder, submitting_alone
 
@@ -191,19 +191,6 @@ def test_a_lock_that_says_nothing_is_respected(tmp_path: Path, squeue: Path, con
         (run / "lock").write_text(content)
         with pytest.raises(ConfigError, match="another process is training"), alone_in(run, is_gone):
             pass
-
-
-def test_what_squeue_says(squeue: Path) -> None:
-    assert ask_queue().problem == "squeue is not on this machine"
-    assert ask_queue().state("77") == NOT_KNOWN
-    answers(squeue, f'[ "$1" = --me ] && {listing("PENDING")} && echo "|a b| goes on in a second line"')
-    answers(squeue.with_name("scontrol"), "echo 'ClusterName             = eos'")
-    queue = ask_queue()
-    assert (queue.problem, queue.cluster) == ("", "eos")
-    assert [queue.state(job) for job in ("77", "78")] == ["PENDING", GONE]
-    assert queue.state("77", cluster="eos", user=queue.user) == "PENDING"
-    assert queue.state("78", cluster="other") == queue.state("78", user="somebody") == NOT_KNOWN
-    assert queue.jobs["77"].command == "/home/ada/launchers/run1_8k.sh a=b"
 
 
 def test_a_held_lock_is_seen_without_taking_it(tmp_path: Path) -> None:

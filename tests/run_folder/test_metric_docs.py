@@ -16,6 +16,7 @@ from tests.training.conftest import make_prompt
 from tests.training.scripted_run import Run
 
 ELSEWHERE = {
+    "objective/entropy_target",  # tests/training/test_trainer.py
     "controller", "went_back_to_step",  # tests/training/control/test_controller.py, test_reset_to_best.py
     # tests/training/test_own_reward.py
     "lora/GROUP/relative_change",  # tests/engines/megatron/test_low_rank.py

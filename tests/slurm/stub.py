@@ -5,19 +5,21 @@ After a SIGTERM the first rank has a step to finish, for which it needs a reward
 Every rank writes RUN/ranks/LIFE-RANK.json with what it was given.
 
 FAULTY=one plants a fault on the second node of the first start, FAULTY=all one on every node, which the real `doctor`
-then finds: a cache folder that cannot be made.
+then finds: a cache folder that cannot be made. DOCTOR_WAITS lets the first start's `doctor` wait
+for SIGUSR1.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
-FATES = ("done", "paused", "crash", "crash_after_progress", "stopped", "waiting")
+FATES = ("done", "paused", "crash", "crash_after_progress", "stopped", "waiting", "unwritable")
 
 
 def serve(arguments: list[str]) -> int:
@@ -31,13 +33,20 @@ def serve(arguments: list[str]) -> int:
 
 def doctor(arguments: list[str]) -> int:
     """Runs the real `doctor` for folders only, or reports that everything works."""
-    if os.environ["FATE"] == "mistake":
-        return 2
     folder, node = Path(arguments[arguments.index("--folder") + 1]), os.environ["SLURMD_NODENAME"]
+    if os.environ["FATE"] == "mistake":
+        said = {"verdict": "mistake", "sentence": "start: no model", "is_complete": True}
+        (folder / f"{node}.json").write_text(json.dumps(said))
+        return 2
+    if "DOCTOR_WAITS" in os.environ and os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
+        (folder / f"{node}.waits").touch()
+        deadline = time.monotonic() + 180
+        while not (folder / "usr1").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
     if "FAULTY" not in os.environ:
         (folder / f"{node}.json").write_text('{\n "verdict": "ok",\n "is_complete": true\n}')
         return 0
-    place = folder.parent / "faults" / node
+    place = folder.parents[1] / "faults" / node
     place.parent.mkdir(exist_ok=True)
     is_first_life = os.environ.get("SLURM_RESTART_COUNT", "0") == "0"
     if os.environ["FAULTY"] == "all" or (is_first_life and os.environ["SLURM_PROCID"] == "1"):
@@ -67,7 +76,7 @@ def train(arguments: list[str]) -> int:
     wanted = {"arguments": arguments, "environment": dict(os.environ)}
     (run_dir / "ranks").mkdir(exist_ok=True)
     (run_dir / "ranks" / f"{life}-{rank}.json").write_text(json.dumps(wanted))
-    server = run_dir / "reward" / f"{os.environ['SLURMD_NODENAME']}.json"
+    server = run_dir / "reward" / os.environ["SLURM_JOB_ID"] / f"{os.environ['SLURMD_NODENAME']}.json"
     before = server.read_text() if server.exists() else ""
     fates = os.environ["FATE"].split(",")
     fate = fates[min(life, len(fates) - 1)]
@@ -84,6 +93,10 @@ def train(arguments: list[str]) -> int:
         (run_dir / "checkpoints" / f"step-{life + 1:08d}-{stage}").mkdir(parents=True)
     if fate == "done":
         (run_dir / "stages" / f"{stage}.done").write_text("{}")
+    if fate == "unwritable":  # as on a full disk, which only root can make
+        shutil.rmtree(run_dir / "stages")
+        (run_dir / "stages").touch()
+        return 1
     if fate == "stopped":
         (run_dir / "stages" / f"{stage}.failed").write_text('{"reason": "the controller stops"}')
     return int(fate in ("crash", "crash_after_progress", "stopped"))

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,10 +41,13 @@ class Given:
 
 JOBS = {
     "time limit": Given("waiting,done", options=("--time=2", "--signal=USR1@60")),
+    "signal in doctor": Given("done", site={"DOCTOR_WAITS": "1"}),
     "done": Given("done", ("algorithm.kl_beta=0", ODD)),
-    "no service": Given(
-        "done", site={"REWARD_PYTHON": "/no/such", "REWARD_READY_S": "1", "MAX_RESTARTS": "0"}
-    ),
+    "no service": Given("done", site={"REWARD_PYTHON": "/no/such"}),
+    "no interpreter": Given("done", site={"PYTHON": "/no/such/python"}),
+    "no pyxis": Given("done", site={"CONTAINER": "x.sqsh"}),
+    "short": Given("done", options=("--time=3",)),
+    "cannot write": Given("unwritable"),
     "crash": Given("crash,done"),
     "restarts": Given("crash,crash_after_progress,crash,paused"),
     "stopped": Given("stopped"),
@@ -85,6 +90,14 @@ class Run:
     python: Path
     job: str = ""
 
+    @property
+    def reward(self) -> Path:
+        return self.folder / "reward" / self.job
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.folder / "slurm" / "job.json").read_text())
+
     def submit(self, given: Given) -> None:
         own = {"FATE": given.fate, **stub_environment(self.python)}
         command = ["sbatch", "--parsable", f"--output={self.folder}/%x-%j.out", *SIZE, *given.options]
@@ -100,11 +113,14 @@ class Run:
         print(self.log())  # for pytest, which shows the output of a failed test
         return f"{state['JobState']} {state['ExitCode']}"
 
-    def wait_for_ranks(self) -> None:
+    def wait_for(self, has_come: Callable[[], bool]) -> None:
         limit = time.monotonic() + 180
-        while len(list(self.folder.glob("ranks/0-*.json"))) < WORLD_SIZE:
+        while not has_come():
             assert time.monotonic() < limit, self.log()
             time.sleep(0.1)
+
+    def wait_for_ranks(self) -> None:
+        self.wait_for(lambda: len(list(self.folder.glob("ranks/0-*.json"))) >= WORLD_SIZE)
 
     def log(self) -> str:
         return "".join(path.read_text() for path in self.folder.glob("*.out"))
@@ -143,6 +159,16 @@ def runs(cluster: Cluster, stub: Path, tmp_path_factory: pytest.TempPathFactory)
     return made
 
 
+def test_a_signal_while_doctor_runs_is_remembered(runs: dict[str, Run]) -> None:
+    run = runs["signal in doctor"]
+    run.wait_for(lambda: len(list(run.folder.glob("doctor/*/*.waits"))) == 2)
+    run.cluster.run("scancel", "--signal=USR1", run.job)
+    assert run.end() == "COMPLETED 0:0"
+    assert "SIGUSR1 came before training: paused at step 0; the job goes back to the queue" in run.log()
+    assert not list(run.folder.glob("ranks/0-*.json"))
+    assert run.lives() == 1
+
+
 def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: dict[str, Run]) -> None:
     run = runs["done"]
     assert run.end() == "COMPLETED 0:0"
@@ -172,13 +198,14 @@ def test_ranks_know_their_place_and_overrides_arrive_as_they_were_written(runs: 
 def test_a_reward_server_runs_on_every_node_with_a_secret_of_the_run(runs: dict[str, Run]) -> None:
     run = runs["done"]
     assert run.end() == "COMPLETED 0:0"
-    assert (run.folder / "reward" / "token").stat().st_mode & 0o777 == 0o600
+    assert run.reward.stat().st_mode & 0o777 == 0o700
+    assert not (run.reward / "token").exists(), "the next start makes another"
     for node in {run.rank(rank)["environment"]["SLURMD_NODENAME"] for rank in range(WORLD_SIZE)}:
-        said = (run.folder / "reward" / f"{node}.log").read_text()
-        assert f'"--host", "127.0.0.1", "--ready-file", "{run.folder}/reward/{node}.json"' in said
+        said = (run.reward / f"{node}.log").read_text()
+        assert f'"--host", "127.0.0.1", "--ready-file", "{run.reward}/{node}.json"' in said
     arguments = run.rank(0)["arguments"]
-    assert f"reward.discovery_dir={run.folder}/reward" in arguments
-    assert f"reward.token_file={run.folder}/reward/token" in arguments
+    assert f"reward.discovery_dir={run.reward}" in arguments
+    assert f"reward.token_file={run.reward}/token" in arguments
 
 
 def test_a_reward_service_that_cannot_start_is_said_and_ends_the_job(runs: dict[str, Run]) -> None:
@@ -189,6 +216,90 @@ def test_a_reward_service_that_cannot_start_is_said_and_ends_the_job(runs: dict[
     assert run.lives() == 0
 
 
+def test_an_environment_that_is_not_exported_is_the_sites(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Several sites set SBATCH_EXPORT=NONE."""
+    run = Run(runs["done"].cluster, tmp_path / "run", runs["done"].python)
+    run.folder.mkdir()
+    site = tmp_path / "site.env"
+    given = {"FATE": "done", **stub_environment(run.python)}
+    site.write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items()))
+    exported = {"SBATCH_EXPORT": "SITE_ENV", "SITE_ENV": str(site)}
+    run.submit(Given("crash", site=exported))
+    assert run.end() == "COMPLETED 0:0"
+    assert run.rank(3)["environment"]["FATE"] == "done"
+
+
+def test_a_second_job_in_a_folder_ends_without_touching_anything(runs: dict[str, Run]) -> None:
+    run = runs["usr1"]
+    run.wait_for_ranks()
+
+    def files() -> dict[Path, bytes]:
+        found = (
+            path for path in run.folder.rglob("*") if path.is_file() and path.suffix not in (".out", ".log")
+        )
+        return {path: path.read_bytes() for path in found}
+
+    before = files()
+    second = Run(run.cluster, run.folder, run.python)
+    second.submit(Given("done", launcher="run2_8k"))
+    assert second.end() == "FAILED 1:0"
+    assert f"run2: job {run.job} trains in {run.folder}: wait for its end" in run.log()
+    assert run.cluster.states(second.job)["Restarts"] == "0"
+    assert files() == before
+    assert (run.record["job_id"], run.record["state"]) == (run.job, "training")
+
+
+def test_a_port_that_is_in_use_is_passed_over(runs: dict[str, Run], tmp_path: Path) -> None:
+    run = Run(runs["done"].cluster, tmp_path, runs["done"].python)
+    run.submit(Given("done", options=("--hold",)))
+    with socket.create_server(("", 20000 + int(run.job) % 10000)) as listener:
+        run.cluster.run("scontrol", "release", run.job)
+        assert run.end() == "COMPLETED 0:0"
+        ports = {run.rank(rank)["environment"]["MASTER_PORT"] for rank in range(WORLD_SIZE)}
+        assert len(ports) == 1
+        assert ports != {str(listener.getsockname()[1])}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no interpreter", "/no/such/python: No such file or directory"),
+        ("no pyxis", "srun: unrecognized option '--container-image=x.sqsh'"),
+    ],
+)
+def test_what_is_missing_everywhere_fails_at_once_and_is_named(
+    runs: dict[str, Run], name: str, said: str
+) -> None:
+    run = runs[name]
+    assert run.end() == "FAILED 1:0"
+    reason = json.loads((run.folder / "stages" / "run1.failed").read_text())["reason"]
+    assert reason.startswith("doctor ended with code ")
+    assert said in reason
+    assert run.cluster.states(run.job)["Restarts"] == "0"
+    assert (run.record["state"], run.record["reason"]) == ("ended", reason)
+
+
+def test_a_job_shorter_than_the_lead_time_of_its_signal_does_not_pause_at_its_start(
+    runs: dict[str, Run],
+) -> None:
+    run = runs["short"]
+    assert run.end() == "COMPLETED 0:0"
+    assert "no more than the 600 s of --signal: it pauses before its end without that signal" in run.log()
+    environment = run.rank(0)["environment"]
+    assert 0 < float(environment["SLURM_JOB_END_TIME"]) - float(environment["PRORL_HEED_USR1_FROM"]) < 180
+    assert runs["done"].rank(0)["environment"]["PRORL_HEED_USR1_FROM"] == "0"
+
+
+def test_a_folder_that_cannot_be_written_any_more_ends_the_job_with_a_sentence(runs: dict[str, Run]) -> None:
+    """It is tried once more, because somebody may have made room."""
+    run = runs["cannot write"]
+    assert run.end() == "FAILED 1:0"
+    assert f"{run.folder}/stages/run1.restarts cannot be written" in run.log()
+    assert "ended with code 1 at step 0; the job goes back to the queue" in run.log()
+    assert re.search("stages cannot be written .*make room or correct its permissions", run.log())
+    assert run.lives() == 1
+
+
 def test_usr1_pauses_every_rank_and_the_job_goes_on_after_it(runs: dict[str, Run]) -> None:
     """The signal reaches the reward service too, which continues."""
     run = runs["usr1"]
@@ -197,7 +308,7 @@ def test_usr1_pauses_every_rank_and_the_job_goes_on_after_it(runs: dict[str, Run
     assert run.end() == "COMPLETED 0:0"
     assert "paused at step 1; the job goes back to the queue" in run.log()
     assert run.lives() == 2
-    assert all("ended with" not in path.read_text() for path in run.folder.glob("reward/*.log"))
+    assert all("ended with" not in path.read_text() for path in run.reward.glob("*.log"))
 
 
 def test_a_preempted_job_saves_in_its_grace_time_and_comes_back(runs: dict[str, Run]) -> None:
@@ -258,7 +369,7 @@ def test_a_mistake_in_the_configuration_ends_the_job_before_anything_starts(runs
     run = runs["mistake"]
     assert run.end() == "FAILED 1:0"
     assert run.lives() == 0
-    assert not list(run.folder.glob("reward/*.log"))
+    assert not list(run.reward.glob("*.log"))
 
 
 def test_a_node_with_a_fault_is_named_and_left_out(runs: dict[str, Run]) -> None:
@@ -297,6 +408,7 @@ def test_a_dead_node_brings_the_job_back_to_the_queue(runs: dict[str, Run]) -> N
     assert run.end() == "COMPLETED 0:0"
     assert run.cluster.states(run.job)["Restarts"] == "1"
     assert run.lives() == 2
+    assert "submit the launcher again" not in run.log(), "Slurm has requeued it"
 
 
 def test_a_launcher_submitted_from_elsewhere_says_so(runs: dict[str, Run]) -> None:

@@ -83,7 +83,7 @@ def test_two_nodes_train_with_the_reward_servers_that_they_found(trained: Traine
     assert [record["step"] for record in records] == [*range(1, NUM_STEPS + 1)]
     assert all(record["dynamic_sampling/num_failed_rollouts"] == 0 for record in records)
     assert all(0 < record["reward/mean"] < 1 for record in records)
-    assert len(list((trained.disturbed / "reward").glob("*.log"))) == NUM_NODES
+    assert len(list((trained.disturbed / "reward").glob("*/*.log"))) == NUM_NODES
     own = trained.disturbed / "reward_service.log"
     assert not own.exists(), "the trainer started a service of its own"
     resolved = yaml.safe_load((trained.disturbed / "resolved.yaml").read_text())

@@ -186,3 +186,17 @@ def test_more_time_to_shut_down_means_an_earlier_pause() -> None:
         limit = Deadline(ends, spare_s=spare_s)
         limit.note("step", 40.0)
         assert bool(limit.reason(NOW + 20)) is pauses
+
+
+def test_a_signal_of_slurm_at_the_start_of_a_short_job_asks_for_no_pause(
+    catching: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise every start of the job would be a single step."""
+    monkeypatch.setenv("PRORL_HEED_USR1_FROM", f"{time.time() + 60:.0f}")
+    signal.raise_signal(signal.SIGUSR1)
+    assert not deadline.has_come(signal.SIGUSR1)
+    signal.raise_signal(signal.SIGTERM)
+    assert deadline.has_come(signal.SIGTERM)
+    monkeypatch.setenv("PRORL_HEED_USR1_FROM", "0")
+    signal.raise_signal(signal.SIGUSR1)
+    assert deadline.has_come(signal.SIGUSR1)

@@ -41,6 +41,8 @@ OVERRIDES = (
     # State of every kind: a bonus that learns, a schedule, rounds of sampling that depend on the yield seen so far.
     "algorithm.entropy_bonus=adaptive",
     "algorithm.entropy_target=4.0",
+    "algorithm.entropy_target_end=1.0",
+    "algorithm.entropy_anneal_steps=5",
     "trainer.warmup_updates=6",
     "dynamic_sampling.oversample=1.25",
 )

@@ -355,7 +355,13 @@ EVENTFUL = {
     "interval": 2,
     "every": 2,
     "controller": ControllerConfig(mode=ControllerMode.interval, interval=3),
-    "algorithm": AlgorithmConfig(entropy_bonus=EntropyBonus.adaptive, entropy_target=0.6, entropy_step=0.01),
+    "algorithm": AlgorithmConfig(
+        entropy_bonus=EntropyBonus.adaptive,
+        entropy_step=0.01,
+        entropy_target=0.6,
+        entropy_target_end=0.4,
+        entropy_anneal_steps=3,
+    ),
     "async_save": False,  # the thread of a process that is only said to be dead would go on
 }
 

@@ -16,6 +16,8 @@ from nemo_prorl.config import (
     Advantage,
     AlgorithmConfig,
     ConfigError,
+    ControllerConfig,
+    ControllerMode,
     EntropyBonus,
     KlEstimator,
     KlIn,
@@ -351,6 +353,25 @@ def test_the_adaptive_bonus_is_off_above_its_target(tmp_path: Path) -> None:
     run.fit()
     assert [record["objective/entropy_coefficient"] for record in run.records[1:]] == [0.01, 0.0]
     assert run.state.entropy_coefficient == pytest.approx(0.0)
+
+
+def test_a_reset_restarts_the_schedule_of_the_target_and_a_resume_does_not(tmp_path: Path) -> None:
+    """A reset after steps 3 and 6; the run is resumed after step 4. The entropy is below the target but in steps 3 and
+    6, which have no bonus and lower the next coefficient."""
+    algorithm = AlgorithmConfig(
+        entropy_bonus=EntropyBonus.adaptive, entropy_coefficient=0.01, entropy_step=0.005,
+        entropy_target=0.9, entropy_target_end=0.1, entropy_anneal_steps=4,
+    )  # fmt: skip
+    controller = ControllerConfig(mode=ControllerMode.interval, interval=3)
+    run = Run(tmp_path, num_steps=4, algorithm=algorithm, controller=controller, every=1)
+    run.policy.entropy = 0.6
+    run.fit()
+    run.resume(num_steps=7).fit()
+    steps = [record for record in run.records if "reward/mean" in record]
+    expected = [0.9, 0.7, 0.5, 0.9, 0.7, 0.5, 0.9]
+    assert [record["objective/entropy_target"] for record in steps] == pytest.approx(expected)
+    used = [0.01, 0.015, 0.0, 0.015, 0.02, 0.0, 0.02]
+    assert [record["objective/entropy_coefficient"] for record in steps] == pytest.approx(used)
 
 
 def test_a_fixed_bonus_stays(tmp_path: Path) -> None:

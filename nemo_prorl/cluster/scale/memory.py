@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from nemo_prorl.cluster.scale.hardware import GIB
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, LayerSpec, LoraTargets, Precision, Recompute, RunConfig
-from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.engines.megatron.families.family import Architecture, Split
 
 PLANNED_SHARE = 0.9
 """Share of the GPU's memory that a plan may fill (the rest is a margin for errors of the estimate)."""
@@ -94,10 +94,7 @@ def parameters_on_rank(model: Architecture, config: RunConfig, stage: int) -> in
     stages, first and last both have a tied embedding."""
     tensor, pipeline = config.trainer.tensor_parallel, config.trainer.pipeline_parallel
     hidden = model.hidden_size
-    queries, key_values = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-    split = hidden * (2 * queries + 2 * key_values) + (queries + 2 * key_values) * model.qkv_bias
-    split += 3 * hidden * model.ffn_size
-    layer = split // tensor + 2 * hidden + 2 * model.head_dim * model.qk_norm
+    layer = sum(part.size // (1 if part.split is Split.whole else tensor) for part in model.layer)
     vocabulary = model.padded_vocab(tensor, config.model.vocab_divisible_by) // tensor * hidden
     first, last = stage == 0, stage == pipeline - 1
     num_embeddings = first + last if not model.tied or pipeline > 1 else 1

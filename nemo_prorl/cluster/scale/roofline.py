@@ -23,6 +23,7 @@ from nemo_prorl.cluster.scale.memory import (
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import Recompute
 from nemo_prorl.data.batch import PASSES_A_CHUNK
+from nemo_prorl.engines.megatron.architecture import hf_shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +222,7 @@ def refit_s(case: Case) -> float:
     whole = element_bytes(config) * model.num_parameters
     gather = whole * (ranks - 1) / ranks / (_link(case, ranks) * LINK_SHARE)
     place = 3 * whole / (case.gpu.memory_bytes_s * BANDWIDTH_SHARE)
-    num_tensors = model.num_layers * (9 + 3 * model.qkv_bias + 2 * model.qk_norm) + 3
+    num_tensors = len(hf_shapes(model))
     states = optimizer_bytes(trained_on_rank(model, config, 0), config, case.data_parallel)
     return gather + place + num_tensors * TENSOR_S + 2 * states / PAGEABLE_BYTES_S
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.engines.megatron.architecture import FAMILIES, Architecture
+from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.engines.megatron.families import FAMILIES
+from nemo_prorl.engines.megatron.families.family import Rope
 
 PAPER_MODEL = "r1-distill-qwen-1.5b"
 """DeepSeek-R1-Distill-Qwen-1.5B (2507.12507 section 4.1)."""
 
 _FIELDS = (
-    "name", "num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size",
+    "family", "num_layers", "hidden_size", "ffn_size", "num_heads", "num_kv_heads", "head_dim", "vocab_size",
     "max_positions", "tied",
 )  # fmt: skip
 _SHAPES = {
@@ -37,6 +39,5 @@ def shape_of(name: str) -> Architecture:
             "model."
         )
     shape: dict[str, Any] = dict(zip(_FIELDS, _SHAPES[name], strict=True))
-    shape |= {"norm_epsilon": 1e-6, "rope_theta": 1e6, "rope_factor": 0.0}
-    family = FAMILIES[shape["name"]]
-    return Architecture(**shape, qkv_bias=family.qkv_bias, qk_norm=family.qk_norm)
+    shape |= {"family": FAMILIES[shape["family"]], "norm_epsilon": 1e-6, "rope": Rope(theta=1e6)}
+    return Architecture(**shape)

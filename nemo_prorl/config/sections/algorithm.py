@@ -28,11 +28,13 @@ class Advantage(Enum):
     group_mean = "group_mean"
     leave_one_out = "leave_one_out"
     batch_std = "batch_std"
+    maxrl = "maxrl"
 
 
 class Objective(Enum):
     clip = "clip"
     cispo = "cispo"
+    dppo = "dppo"
 
 
 class RatioLevel(Enum):
@@ -70,10 +72,13 @@ class AlgorithmConfig:
     advantage: Advantage = Advantage.group_std
     """How rewards become advantages. group_std: minus the group's mean, divided by its standard deviation (ProRL eq.
     2); group_mean: minus the group's mean (Dr. GRPO); leave_one_out: minus the mean of the other rollouts (RLOO);
-    batch_std: group_mean, normalised over all response tokens of the step (REINFORCE++-baseline, ProRL v2)."""
+    batch_std: group_mean, normalised over all response tokens of the step (REINFORCE++-baseline, ProRL v2); maxrl:
+    group_mean divided by the group's mean, which maximises the log of the pass rate as num_rollouts grows (MaxRL)."""
     objective: Objective = Objective.clip
     """clip: PPO's clipped surrogate (ProRL eq. 1), which stops the gradient of clipped tokens; cispo: the
-    log-probability, weighted by the clipped ratio as a constant (MiniMax-M1)."""
+    log-probability, weighted by the clipped ratio as a constant (MiniMax-M1); dppo: the ratio times the advantage,
+    without tokens whose probability has moved from the sampler's by more than clip_high (A > 0) or clip_low (A < 0)
+    (DPPO, which has 0.2 for both)."""
     ratio_level: RatioLevel = RatioLevel.token
     """token: each token has its own ratio (ProRL eq. 1); sequence: the geometric mean over the rollout (GSPO), which
     needs far smaller clip_low and clip_high."""
@@ -125,6 +130,11 @@ class AlgorithmConfig:
     """Weight of the entropy bonus, or its initial value if it is adaptive."""
     entropy_target: float = 0.2
     """Entropy in nats per token at or below which the adaptive bonus is active (arXiv 2505.22312)."""
+    entropy_target_end: float = 0.0
+    """Target to which entropy_target moves linearly over entropy_anneal_steps, in nats per token (Entrocraft's
+    schedule, arXiv 2604.26326); 0: it stays."""
+    entropy_anneal_steps: int = 0
+    """Steps from the stage's start or its last reset until entropy_target_end."""
     entropy_step: float = 0.005
     """Change of the adaptive entropy coefficient per step."""
     entropy_coefficient_max: float = 0.1
@@ -162,6 +172,13 @@ class AlgorithmConfig:
             self.dual_clip,
             "0 or greater than 1",
         )
+        at_least("algorithm", self, 0, ["entropy_target_end", "entropy_anneal_steps"])
+        if (self.entropy_target_end > 0) != (self.entropy_anneal_steps > 0):
+            raise ConfigError(
+                f"algorithm.entropy_target_end={self.entropy_target_end:g} and "
+                f"algorithm.entropy_anneal_steps={self.entropy_anneal_steps} belong together: write both above 0, such "
+                "as 0.1 and 200, or leave both out."
+            )
         if self.aggregation_constant != 1 and self.aggregation is not Aggregation.sequence_mean_token_sum:
             raise ConfigError(
                 f"algorithm.aggregation_constant={self.aggregation_constant:g} is a divisor for "

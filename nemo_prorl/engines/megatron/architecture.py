@@ -6,114 +6,80 @@ Unsupported features are refused: ignoring one would silently build another mode
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nemo_prorl.config import ConfigError, is_hub_name
 from nemo_prorl.config.makers import made_by
+from nemo_prorl.engines.megatron.families import FAMILIES
+from nemo_prorl.engines.megatron.families.family import Architecture, Family, Rope
 
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """How a family's attention differs from plain Llama."""
-
-    qkv_bias: bool
-    qk_norm: bool
-    own_head_dim: bool = True
-    """Whether head_dim may differ from hidden_size / num_attention_heads. vLLM ignores the key in other families."""
-
-
-FAMILIES: dict[str, _Family] = {
-    "Qwen2ForCausalLM": _Family(qkv_bias=True, qk_norm=False, own_head_dim=False),
-    "Qwen3ForCausalLM": _Family(qkv_bias=False, qk_norm=True),
-    "LlamaForCausalLM": _Family(qkv_bias=False, qk_norm=False),
-}
+__all__ = ["Architecture"]
 
 _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """The values that Megatron-Core hard-codes; only the factor can be chosen."""
+_ROPE_KEYS = {
+    "default": frozenset({"rope_theta", "rope_type", "type", "partial_rotary_factor"}),
+    "llama3": frozenset({"factor", *_LLAMA3_ROPE}),
+    "yarn": frozenset({"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate"}),
+}
+"""Kind of rotary embedding -> the keys that it has, besides those of the default."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
-    """The sizes and features of a dense decoder.
-
-    Example: Architecture(name="Qwen2ForCausalLM", num_layers=28, hidden_size=1536, ffn_size=8960, num_heads=12,
-    num_kv_heads=2, head_dim=128, vocab_size=151936, max_positions=131072, norm_epsilon=1e-6, rope_theta=1e4,
-    rope_factor=0.0, tied=True, qkv_bias=True, qk_norm=False)
+COMMON_KEYS = frozenset(
     """
-
-    name: str
-    num_layers: int
-    hidden_size: int
-    ffn_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    max_positions: int
-    norm_epsilon: float
-    rope_theta: float
-    rope_factor: float
-    """Factor of Llama 3's rope scaling; 0 means none."""
-    tied: bool
-    """Whether the output layer shares the embedding's weight."""
-    qkv_bias: bool
-    qk_norm: bool
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of weights and biases, without padding. Example: 1_777_088_000 for DeepSeek-R1-Distill-Qwen-1.5B."""
-        return sum(math.prod(shape) for shape in hf_shapes(self).values())
-
-    def padded_vocab(self, tensor_parallel: int, divisible_by: int) -> int:
-        """Returns the number of rows of the embedding, over all tensor-parallel ranks: `vocab_size` rounded up to a
-        multiple of `divisible_by` rows per rank."""
-        multiple = divisible_by * tensor_parallel
-        return -(-self.vocab_size // multiple) * multiple
-
-    def layers_per_stage(self, pipeline_parallel: int) -> list[int]:
-        """Returns the number of layers of each pipeline stage, as even as possible. Remaining layers go to the middle
-        stages, then to the first: the last stage has the output layer and the loss, and the first the embedding, which
-        costs less."""
-        each, left = divmod(self.num_layers, pipeline_parallel)
-        last = pipeline_parallel - 1
-        favoured = [*range(1, last), 0][:left]
-        return [each + (stage in favoured) for stage in range(pipeline_parallel)]
+    vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
+    max_position_embeddings rms_norm_eps hidden_act tie_word_embeddings rope_theta rope_scaling rope_parameters
+    partial_rotary_factor attention_bias mlp_bias use_mrope attention_dropout layer_types quantization_config
+    """.split()  # noqa: SIM905  # a list of quoted words is four times as long
+)
+"""Keys of config.json that every family has, and that are read or must be off."""
+_NO_MATTER = frozenset(
+    """
+    architectures model_type auto_map torch_dtype dtype transformers_version use_cache initializer_range
+    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id name_or_path
+    tokenizer_class attn_implementation id2label label2id num_labels problem_type finetuning_task task_specific_params
+    return_dict return_dict_in_generate output_attentions output_hidden_states output_scores torchscript
+    use_bfloat16 tf_legacy_loss pruned_heads prefix chunk_size_feed_forward is_decoder is_encoder_decoder
+    add_cross_attention cross_attention_hidden_size tie_encoder_decoder remove_invalid_values
+    exponential_decay_length_penalty suppress_tokens begin_suppress_tokens forced_bos_token_id forced_eos_token_id
+    do_sample early_stopping max_length max_new_tokens min_length num_beams num_beam_groups diversity_penalty
+    temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
+    encoder_no_repeat_ngram_size bad_words_ids num_return_sequences unsloth_fixed unsloth_version model_name
+    """.split()  # noqa: SIM905
+)
+"""Keys that do not change what the model computes for given tokens: of files, training, generation and tokenizers.
+Those that begin with an underscore do not either."""
+_FEATURES = (
+    (r"expert|moe(_|$)|router", "a mixture of experts"),
+    (
+        r"mamba|ssm|conv|linear_(key|value|num)|attn_layer|block_type|layer_pattern|full_attention_interval",
+        "a hybrid",
+    ),
+    (r"vision|image|audio|text_config|mrope", "multimodal"),
+    (r"latent|lora_rank", "latent attention"),
+)
+"""Pattern of a key -> the feature that it belongs to."""
 
 
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
 @cache
 def hf_shapes(architecture: Architecture) -> Mapping[str, tuple[int, ...]]:
     """Returns name -> shape of every tensor of the model in a Hugging Face checkpoint."""
     a = architecture
-    hidden, queries, keys = a.hidden_size, a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "self_attn.q_proj.weight": (queries, hidden),
-        "self_attn.k_proj.weight": (keys, hidden),
-        "self_attn.v_proj.weight": (keys, hidden),
-        "self_attn.o_proj.weight": (hidden, queries),
-        "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (a.ffn_size, hidden),
-        "mlp.up_proj.weight": (a.ffn_size, hidden),
-        "mlp.down_proj.weight": (hidden, a.ffn_size),
-    }
-    if a.qkv_bias:
-        layer |= {f"self_attn.{x}_proj.bias": (queries if x == "q" else keys,) for x in "qkv"}
-    if a.qk_norm:
-        layer |= {f"self_attn.{x}_norm.weight": (a.head_dim,) for x in "qk"}
+    layer = {name: shape for tensor in a.layer for name, shape in zip(tensor.hf, tensor.shapes, strict=True)}
     return {
-        EMBEDDING: (a.vocab_size, hidden),
+        EMBEDDING: (a.vocab_size, a.hidden_size),
         **{f"model.layers.{i}.{name}": shape for i in range(a.num_layers) for name, shape in layer.items()},
-        "model.norm.weight": (hidden,),
-        **({} if a.tied else {HEAD: (a.vocab_size, hidden)}),
+        FINAL_NORM: (a.hidden_size,),
+        **({} if a.tied else {HEAD: (a.vocab_size, a.hidden_size)}),
     }
 
 
@@ -141,8 +107,8 @@ class _Values:
         found: float = self._read(key, default, fits, "a number above 0", takes_null=False)
         return float(found)
 
-    def flag(self, key: str) -> bool:
-        return self._read(key, False, lambda value: isinstance(value, bool), "true or false")
+    def flag(self, key: str, default: bool = False) -> bool:
+        return self._read(key, default, lambda value: isinstance(value, bool), "true or false")
 
     def text(self, key: str, default: str) -> str:
         return self._read(key, default, lambda value: isinstance(value, str), "a text")
@@ -163,8 +129,20 @@ class _Values:
             merged |= self.object(key)
         return _Values(merged)
 
+    def has(self, key: str) -> bool:
+        return key in self._content
+
     def get(self, key: str) -> Any:
         return self._content.get(key)
+
+    def set_keys(self) -> list[str]:
+        """Returns the keys whose value is not null."""
+        return [key for key, value in self._content.items() if value is not None]
+
+    def shown(self, key: str) -> str:
+        """Returns "KEY=VALUE", shortened."""
+        value = json.dumps(self.get(key))
+        return f"{key}={value if len(value) <= 40 else value[:37] + '...'}"
 
     def _read(
         self, key: str, default: T | None, fits: Callable[[Any], bool], kind: str, *, takes_null: bool = True
@@ -189,24 +167,18 @@ def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:
     config = _Values(
         source if isinstance(source, Mapping) else read_json_object(Path(source) / "config.json")
     )
-    name = next(iter(config.texts("architectures")), "(none)")
-    family = FAMILIES.get(name)
-    if family is None:
-        raise ConfigError(
-            f"The model's architecture {name} is not supported: use one of {', '.join(FAMILIES)}."
-        )
-    _refuse_unsupported(config)
-    theta, factor = _rope(config)
+    family = _family(next(iter(config.texts("architectures")), "(none)"))
+    _refuse_unsupported(config, family)
     heads = config.whole("num_attention_heads")
     hidden = config.whole("hidden_size")
     head_dim = config.whole("head_dim", hidden // heads)
     if not family.own_head_dim and head_dim * heads != hidden:
         raise ConfigError(
-            f"The model's config.json has head_dim={head_dim}, which {name} does not support: it must be "
+            f"The model's config.json has head_dim={head_dim}, which {family.name} does not support: it must be "
             f"hidden_size / num_attention_heads = {hidden / heads:g}."
         )
     return Architecture(
-        name=name,
+        family=family,
         num_layers=config.whole("num_hidden_layers"),
         hidden_size=hidden,
         ffn_size=config.whole("intermediate_size"),
@@ -215,12 +187,9 @@ def read_architecture(source: str | Path | Mapping[str, Any]) -> Architecture:
         head_dim=head_dim,
         vocab_size=config.whole("vocab_size"),
         max_positions=config.whole("max_position_embeddings"),
-        norm_epsilon=config.number("rms_norm_eps", 1e-6),
-        rope_theta=theta,
-        rope_factor=factor,
+        norm_epsilon=config.number("rms_norm_eps", family.norm_epsilon),
+        rope=_rope(config, family),
         tied=config.flag("tie_word_embeddings"),
-        qkv_bias=family.qkv_bias,
-        qk_norm=family.qk_norm,
     )
 
 
@@ -264,27 +233,68 @@ def _missing(path: Path) -> str:
     return f"{problem}{made_by(str(folder))}: write the folder of a Hugging Face checkpoint."
 
 
-def _refuse_unsupported(config: _Values) -> None:
+def _family(name: str) -> Family:
+    """Returns the family of that name. Raises ConfigError for another, with the nearest."""
+    if name in FAMILIES:
+        return FAMILIES[name]
+    feature = " (a mixture of experts)" if re.search(r"Moe|MoE|Mixtral", name) else ""
+    nearest = difflib.get_close_matches(name, FAMILIES, 1, 0.6)
+    hint = f"; {nearest[0]} is nearest" if nearest else ""
+    raise ConfigError(
+        f"The model's architecture {name}{feature} is not supported: use one of {', '.join(FAMILIES)}{hint}."
+    )
+
+
+def _refuse_unsupported(config: _Values, family: Family) -> None:
     activation = config.text("hidden_act", "silu")
     if activation != "silu":
         raise ConfigError(f"The model's activation hidden_act={activation} is not supported: only silu is.")
-    windowed = any(kind != "full_attention" for kind in config.texts("layer_types"))
-    if config.flag("use_sliding_window") or windowed:
+    if _is_windowed(config, family):
         raise ConfigError("The model uses sliding-window attention, which is not supported.")
-    for key in ("attention_bias", "mlp_bias"):
+    for key in ("attention_bias", "mlp_bias", "use_mrope"):
         if config.flag(key):
             raise ConfigError(f"The model has {key}=true, which is not supported.")
     if config.object("quantization_config"):
         raise ConfigError("The model's weights are quantised: write model.path of an unquantised checkpoint.")
-    if config.get("attention_dropout"):
-        raise ConfigError(
-            "The model has attention_dropout, under which log-probabilities are not reproducible."
-        )
+    for key in ("attention_dropout", "resid_pdrop", "embd_pdrop"):
+        if config.get(key):
+            raise ConfigError(f"The model has {key}, under which log-probabilities are not reproducible.")
+    known = COMMON_KEYS | _NO_MATTER | family.keys
+    for key in config.set_keys():
+        if key not in known and not key.startswith("_"):
+            raise _unknown(config, key, family)
 
 
-def _rope(config: _Values) -> tuple[float, float]:
-    """Returns (theta, factor of Llama 3's scaling). transformers 4 writes rope_theta and rope_scaling, transformers 5
-    rope_parameters. A missing theta is an error: with a wrong guess the model would be wrong without any error."""
+def _is_windowed(config: _Values, family: Family) -> bool:
+    """Returns whether a layer attends to less than the whole context."""
+    if any(kind != "full_attention" for kind in config.texts("layer_types")):
+        return True
+    if "use_sliding_window" in family.keys:
+        return config.flag("use_sliding_window")
+    if "sliding_window" not in family.keys:
+        return False
+    if config.get("sliding_window") is None:  # null means none, and a missing key the family's default
+        return family.window is not None and not config.has("sliding_window")
+    return config.whole("sliding_window") < config.whole("max_position_embeddings")
+
+
+def _unknown(config: _Values, key: str, family: Family) -> ConfigError:
+    """Returns the error for a key that the family does not have, and that might change what the model computes."""
+    feature = next((what for pattern, what in _FEATURES if re.search(pattern, key)), "")
+    others = [name for name, other in FAMILIES.items() if key in other.keys]
+    found = f"The model's config.json has {config.shown(key)}, which"
+    if feature:
+        return ConfigError(f"{found} makes it {feature}: only dense decoders are supported ({family.name}).")
+    hint = f" ({', '.join(others)} has)" if others else ""
+    return ConfigError(
+        f"{found} {family.name} does not have{hint}, and which might make it another model: remove the key if "
+        "the model is the same without it."
+    )
+
+
+def _rope(config: _Values, family: Family) -> Rope:
+    """Returns the rotary embedding. transformers 4 writes rope_theta and rope_scaling, transformers 5 rope_parameters.
+    A missing theta is an error: with a wrong guess the model would be wrong without any error."""
     rope = config.with_objects("rope_scaling", "rope_parameters")
     theta = rope.number("rope_theta")
     if rope.get("partial_rotary_factor") is not None and rope.number("partial_rotary_factor") != 1.0:
@@ -292,10 +302,37 @@ def _rope(config: _Values) -> tuple[float, float]:
             "The model rotates only a part of each head (partial_rotary_factor), which is not supported."
         )
     kind = rope.text("rope_type", rope.text("type", "default"))
+    is_known = kind in family.ropes and (
+        kind != "llama3" or all(rope.get(key) == value for key, value in _LLAMA3_ROPE.items())
+    )
+    if not is_known:
+        with_values = [f"llama3 with {_LLAMA3_ROPE}" if name == "llama3" else name for name in family.ropes]
+        raise ConfigError(
+            f"The model's rope scaling {kind} is not supported: {family.name} takes {' or '.join(with_values)}."
+        )
     if kind == "default":
-        return theta, 0.0
-    if kind == "llama3" and all(rope.get(key) == value for key, value in _LLAMA3_ROPE.items()):
-        return theta, rope.number("factor")
-    raise ConfigError(
-        f"The model's rope scaling {kind} is not supported: only plain rope is, and llama3 with {_LLAMA3_ROPE}."
+        return Rope(theta=theta)
+    known = _ROPE_KEYS["default"] | _ROPE_KEYS[kind]
+    for key in [*config.object("rope_scaling"), *config.object("rope_parameters")]:
+        if key not in known and rope.get(key) is not None:
+            raise ConfigError(
+                f"The model's rope scaling {kind} has {rope.shown(key)}, which is not supported: use "
+                f"{', '.join(sorted(known))}."
+            )
+    if kind == "llama3":
+        return Rope(theta=theta, kind=kind, factor=rope.number("factor"))
+    factor, original = rope.number("factor"), rope.whole("original_max_position_embeddings")
+    if config.whole("max_position_embeddings") > factor * original:
+        raise ConfigError(
+            f"The model's max_position_embeddings={config.whole('max_position_embeddings')} is more than what YaRN "
+            f"extends it to, factor x original_max_position_embeddings = {factor * original:g}: write at most that."
+        )
+    return Rope(
+        theta=theta,
+        kind=kind,
+        factor=factor,
+        original_positions=original,
+        beta_fast=rope.number("beta_fast", 32.0),
+        beta_slow=rope.number("beta_slow", 1.0),
+        truncate=rope.flag("truncate", default=True),
     )

@@ -8,7 +8,6 @@ Megatron's local spec lacks: an RMSNorm that supports sequence parallelism, and 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import sys
 from enum import Enum
@@ -20,9 +19,9 @@ import torch.nn.functional as F
 from nemo_prorl.config import ConfigError, Fp8Recipe, Precision, Recompute, RunConfig
 from nemo_prorl.distributed import COLLECTIVE_TIMEOUT, Layout
 from nemo_prorl.engines.megatron import core
-from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.families.family import Architecture, Rope
 from nemo_prorl.engines.megatron.weights import mark_shards
 from nemo_prorl.engines.passthrough import refusals
 
@@ -134,8 +133,8 @@ def initialise_groups(layout: Layout, seed: int) -> None:
 
 
 def _forget_fp8_groups() -> None:
-    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over the
-    groups that they had, and some ranks would wait for others that do not."""
+    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over their
+    groups, and some ranks would wait for others that do not."""
     if "transformer_engine.pytorch" in sys.modules:
         from transformer_engine.pytorch.fp8 import FP8GlobalStateManager
 
@@ -149,6 +148,8 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
     trainer = config.trainer
     transformer_engine = use_transformer_engine(config, torch.cuda.is_available())
     megatron = transformer_config(architecture, config)
+    if architecture.rope.kind == "yarn":
+        _set_yarn(megatron, architecture.rope)
     if megatron.deterministic_mode:
         os.environ["NVTE_ALLOW_NONDETERMINISTIC_ALGO"] = "0"  # Megatron insists that both are set
     if transformer_engine:
@@ -178,10 +179,10 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             max_sequence_length=architecture.max_positions,
             pre_process=parallel_state.is_pipeline_first_stage(),
             post_process=parallel_state.is_pipeline_last_stage(),
-            position_embedding_type="rope",
-            rotary_base=architecture.rope_theta,  # type: ignore[arg-type]
-            rope_scaling=architecture.rope_factor > 0,
-            rope_scaling_factor=architecture.rope_factor,
+            position_embedding_type="yarn" if architecture.rope.kind == "yarn" else "rope",
+            rotary_base=architecture.rope.theta,  # type: ignore[arg-type]
+            rope_scaling=architecture.rope.kind == "llama3",
+            rope_scaling_factor=architecture.rope.factor,
             share_embeddings_and_output_weights=architecture.tied,
         )
     if transformer_engine and config.model.fp8 is not Fp8Recipe.off:
@@ -192,25 +193,39 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             raise ConfigError(
                 "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
             )
-    if transformer_engine and not config.lora.rank:  # whose hooks would not see such gradients
-        _accumulate_in_place(model)
-    mark_shards(model)
+    mark_shards(model, architecture)
     return model.to(torch.device(torch.cuda.current_device()))
 
 
-def _accumulate_in_place(model: HiddenStateModel) -> None:
+def _accumulate_in_place(module: torch.nn.Module) -> None:
     """Makes Transformer Engine's layers add gradients of weights to the fp32 buffers inside their matrix products. They
     are switched on one by one, because with Megatron's gradient_accumulation_fusion its output layer, which is never
     called, insists on Apex."""
-    for module in model.modules():
-        if hasattr(module, "fuse_wgrad_accumulation"):
-            module.fuse_wgrad_accumulation = True
+    layer: Any
+    for layer in module.modules():
+        if hasattr(layer, "fuse_wgrad_accumulation"):
+            layer.fuse_wgrad_accumulation = True
 
 
-def accumulates_in_place(model: torch.nn.Module) -> bool:
-    """Returns whether the layers add gradients of weights to the fp32 buffers inside their matrix products."""
-    of_layers = [getattr(module, "fuse_wgrad_accumulation", False) for module in model.modules()]
-    return any(of_layers) or bool(getattr(model.config, "gradient_accumulation_fusion", False))
+def accumulates_in_place(module: torch.nn.Module) -> bool:
+    """Returns whether layers add gradients of weights to the fp32 buffers inside their matrix products."""
+    return any(getattr(layer, "fuse_wgrad_accumulation", False) for layer in module.modules())
+
+
+def _set_yarn(megatron: core.TransformerConfig, rope: Rope) -> None:
+    """Sets what GPTModel and the attention read of YaRN, which are no fields of Megatron's configuration. Without
+    mscale the scale of queries and keys is the paper's, 0.1 ln(factor) + 1 (arXiv 2309.00071, equation 22)."""
+    values = {
+        "rotary_scaling_factor": rope.factor,
+        "original_max_position_embeddings": rope.original_positions,
+        "beta_fast": rope.beta_fast,
+        "beta_slow": rope.beta_slow,
+        "mscale": None,
+        "mscale_all_dim": None,
+        "correction_range_round_to_int": rope.truncate,
+    }
+    for name, value in values.items():
+        setattr(megatron, f"yarn_{name}", value)
 
 
 def transformer_config(architecture: Architecture, config: RunConfig) -> core.TransformerConfig:
@@ -252,13 +267,13 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         bf16=dtype is torch.bfloat16,
         perform_initialization=False,
         use_cpu_initialization=not torch.cuda.is_available(),
-        gradient_accumulation_fusion=importlib.util.find_spec("fused_weight_gradient_mlp_cuda") is not None
-        and not config.lora.rank,
         # SwiGLU as one compiled function, which saves only its input for the backward pass. On CPU, where it is not
         # compiled, it would only be slower.
         bias_activation_fusion=torch.cuda.is_available(),
         # Without fusion, Megatron's rope waits for the GPU in every layer to read the lengths of packed sequences.
-        apply_rope_fusion=use_transformer_engine(config, torch.cuda.is_available()),
+        # With it, YaRN's scale of queries and keys would be lost in packed sequences (rope_utils.py in 0.16.1).
+        apply_rope_fusion=use_transformer_engine(config, torch.cuda.is_available())
+        and architecture.rope.kind != "yarn",
         # Together these two make gradients plain sums over micro-batches and replicas: Megatron neither averages over
         # them nor divides by a token count. The loss function has already divided by the totals of the update.
         calculate_per_token_loss=True,
@@ -289,11 +304,11 @@ def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
 
 
 def build_training(
-    model: core.MegatronModule, config: RunConfig, layout: Layout
+    model: HiddenStateModel, config: RunConfig, layout: Layout
 ) -> tuple[core.DistributedDataParallel, core.MegatronOptimizer]:
-    """Returns the module that is trained (`trainable.Trainable`) wrapped with fp32 gradient buffers, and the optimizer.
-    The weights must be loaded before, because the optimizer makes fp32 copies of 16-bit ones."""
-    trainer, dtype = config.trainer, next(model.parameters()).dtype
+    """Returns the model wrapped with fp32 gradient buffers, and the optimizer. The weights must be loaded before,
+    because the optimizer makes fp32 copies of 16-bit ones."""
+    trainer = config.trainer
     sharded = trainer.distributed_optimizer and layout.data_parallel > 1
     reduction = _build(
         core.DistributedDataParallelConfig,
@@ -302,6 +317,7 @@ def build_training(
         use_distributed_optimizer=sharded,
     )
     wrapped = core.DistributedDataParallel(model.config, reduction, model)
+    _accumulate_in_place(model)  # which has buffers now; in low-rank training the layers have none
     if reduction.overlap_grad_reduce:
         # Gradients are complete only after the last micro-batch; before it, Megatron must not start to reduce them.
         model.config.no_sync_func = wrapped.no_sync
@@ -315,8 +331,8 @@ def build_training(
         adam_beta2=trainer.adam_beta2,
         adam_eps=trainer.adam_epsilon,
         clip_grad=trainer.clip_grad,
-        bf16=dtype is torch.bfloat16,
-        params_dtype=dtype,
+        bf16=config.model.precision is Precision.bf16,
+        params_dtype=model.config.params_dtype,
         use_distributed_optimizer=sharded,
     )
     return wrapped, core.get_megatron_optimizer(settings, [wrapped], use_gloo_process_groups=False)

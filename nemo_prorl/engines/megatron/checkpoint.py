@@ -25,12 +25,12 @@ import torch.distributed as dist
 
 from nemo_prorl.config import ConfigError, Precision
 from nemo_prorl.engines.megatron import core, optimizer_state
-from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.families.family import Architecture, Split
 from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
 from nemo_prorl.engines.megatron.trainable import Trainable
-from nemo_prorl.engines.megatron.weights import Split, whole_parameters
+from nemo_prorl.engines.megatron.weights import whole_parameters
 
 MAIN = "main"
 """Name of the optimizer's fp32 copy of a 16-bit weight, which is saved like a moment."""

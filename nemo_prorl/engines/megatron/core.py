@@ -14,12 +14,11 @@ from nemo_prorl.engines.megatron import cpu
 
 # Without Apex, importing Megatron prints a dozen warnings.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron\.")
+# Megatron does without a package whose import raises an ImportError. A library that does not load raises an OSError.
 try:
     cpu.install()
     importlib.import_module("megatron.core")
-except (
-    OSError
-) as error:  # of a library that does not load; Megatron does without packages that raise an ImportError
+except OSError as error:
     raise ConfigError(
         f"Megatron-Core or Transformer Engine in {sys.prefix} cannot be imported ({error}): install what "
         "requirements/cuda.txt names (make setup-cuda)."

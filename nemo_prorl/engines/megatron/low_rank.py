@@ -56,7 +56,7 @@ class _Target:
     """A matrix of this rank and its factors."""
 
     name: str
-    """Of the model's parameter."""
+    """The parameter's name in the model."""
     weight: torch.nn.Parameter
     group: str
     rows: _Rows

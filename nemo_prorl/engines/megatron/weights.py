@@ -1,5 +1,5 @@
 """Translates parameters between Megatron and Hugging Face: loads a checkpoint into the model, and streams full tensors
-to vLLM and to exports. The tables here are the only place that names the model's parameters.
+to vLLM and to exports. families/ names the parameters of a layer, this file the others.
 """
 
 from __future__ import annotations
@@ -9,53 +9,21 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from nemo_prorl.engines.megatron.architecture import EMBEDDING, HEAD, Architecture, hf_shapes
+from nemo_prorl.engines.megatron.architecture import EMBEDDING, FINAL_NORM, HEAD, hf_shapes
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.families.family import Architecture, Split
 from nemo_prorl.engines.megatron.weight_files import SafetensorsReader
 
-
-class Split(Enum):
-    """How tensor parallelism splits a parameter, and how it is made of Hugging Face's tensors."""
-
-    whole = "whole"
-    """Not split."""
-    columns = "columns"
-    """Split along the input dimension."""
-    vocab = "vocab"
-    """Split along the vocabulary, which is padded so that all ranks have the same number of rows."""
-    gated = "gated"
-    """Gate and up projection, each split along its output; a rank holds [its gate | its up]."""
-    qkv = "qkv"
-    """Split by key-value head, each of which is stored as [its query heads | key head | value head]."""
-
-
-_ATTENTION, _MLP = "self_attention.", "mlp."
-_LAYER = {
-    _ATTENTION + "linear_qkv.weight": (Split.qkv, [f"self_attn.{x}_proj.weight" for x in "qkv"]),
-    _ATTENTION + "linear_qkv.bias": (Split.qkv, [f"self_attn.{x}_proj.bias" for x in "qkv"]),
-    _ATTENTION + "linear_proj.weight": (Split.columns, ["self_attn.o_proj.weight"]),
-    _ATTENTION + "q_layernorm.weight": (Split.whole, ["self_attn.q_norm.weight"]),
-    _ATTENTION + "k_layernorm.weight": (Split.whole, ["self_attn.k_norm.weight"]),
-    _MLP + "linear_fc1.weight": (Split.gated, ["mlp.gate_proj.weight", "mlp.up_proj.weight"]),
-    _MLP + "linear_fc2.weight": (Split.columns, ["mlp.down_proj.weight"]),
-    # Local layers have separate norms; Transformer Engine fuses them into the following linear layer.
-    "input_layernorm.weight": (Split.whole, ["input_layernorm.weight"]),
-    "pre_mlp_layernorm.weight": (Split.whole, ["post_attention_layernorm.weight"]),
-    _ATTENTION + "linear_qkv.layer_norm_weight": (Split.whole, ["input_layernorm.weight"]),
-    _MLP + "linear_fc1.layer_norm_weight": (Split.whole, ["post_attention_layernorm.weight"]),
-}
-_LOCAL_NORMS = {"input_layernorm.weight", "pre_mlp_layernorm.weight"}
 _TOP = {
-    "embedding.word_embeddings.weight": (Split.vocab, [EMBEDDING]),
-    "decoder.final_layernorm.weight": (Split.whole, ["model.norm.weight"]),
-    "output_layer.weight": (Split.vocab, [HEAD]),
+    "embedding.word_embeddings.weight": (Split.vocab, (EMBEDDING,)),
+    "decoder.final_layernorm.weight": (Split.whole, (FINAL_NORM,)),
+    "output_layer.weight": (Split.vocab, (HEAD,)),
 }
 
 
@@ -66,17 +34,17 @@ class _Entry:
     name: str
     parameter: torch.nn.Parameter
     split: Split
-    hf_names: list[str]
+    hf_names: tuple[str, ...]
     copies_embedding: bool
     """Whether it is the output layer of a tied model, which the last pipeline stage keeps as a copy of the
     embedding."""
 
 
-def mark_shards(model: Any) -> None:
+def mark_shards(model: Any, architecture: Architecture) -> None:
     """Marks the parameters that are sharded over tensor-parallel ranks; the gradients of replicated ones count only
     once in the global norm. Megatron sets these attributes while it initialises weights, which is skipped here. Without
     them only rank 0's shards would count."""
-    for entry in _entries(model):
+    for entry in _entries(model, architecture):
         if entry.split is not Split.whole:
             parameter: Any = entry.parameter
             parameter.tensor_model_parallel = True
@@ -93,11 +61,11 @@ class WholeParameter:
     layer: int | None
     """Index of the layer; None outside of the layers."""
     split: Split
-    hf_names: list[str]
+    hf_names: tuple[str, ...]
 
     def to_hf(self, tensor: torch.Tensor, architecture: Architecture) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields the Hugging Face tensors that the parameter consists of, with their names."""
-        yield from zip(self.hf_names, _join(self.split, [tensor], architecture), strict=True)
+        yield from _named(self.hf_names, _join(self.split, [tensor], architecture))
 
     def from_hf(self, tensors: list[torch.Tensor], architecture: Architecture) -> torch.Tensor:
         """Returns the parameter made of these Hugging Face tensors: the inverse of `to_hf`."""
@@ -113,17 +81,17 @@ class WholeParameter:
 def whole_parameters(architecture: Architecture) -> Iterator[WholeParameter]:
     """Yields all parameters from the embedding to the output layer, under the names of Transformer Engine's layers, as
     in checkpoints."""
-    shapes = hf_shapes(architecture)
-    top = [name for name, (_, hf_names) in _TOP.items() if shapes.keys() >= set(hf_names)]
-    yield WholeParameter(key=top[0], layer=None, split=_TOP[top[0]][0], hf_names=_TOP[top[0]][1])
+    first, *last = (name for name in _TOP if name != "output_layer.weight" or not architecture.tied)
+    yield WholeParameter(key=first, layer=None, split=_TOP[first][0], hf_names=_TOP[first][1])
     for layer in range(architecture.num_layers):
-        for name in (name for name in _LAYER if name not in _LOCAL_NORMS):
-            split, hf_names = _look_up(f"decoder.layers.{layer}.{name}", 0)
-            if shapes.keys() >= set(hf_names):
-                yield WholeParameter(
-                    key=f"decoder.layers.{name}", layer=layer, split=split, hf_names=hf_names
-                )
-    for name in top[1:]:
+        for tensor in architecture.layer:
+            yield WholeParameter(
+                key=f"decoder.layers.{tensor.megatron}",
+                layer=layer,
+                split=tensor.split,
+                hf_names=_of_layer(layer, tensor.hf),
+            )
+    for name in last:
         yield WholeParameter(key=name, layer=None, split=_TOP[name][0], hf_names=_TOP[name][1])
 
 
@@ -133,7 +101,7 @@ def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
     reader = SafetensorsReader(folder)
     ranks, rank = _tensor_parallel()
     with torch.no_grad():
-        for entry in _entries(model):
+        for entry in _entries(model, architecture):
             tensors, rows = [reader[name] for name in entry.hf_names], entry.parameter.shape[0]
             entry.parameter.copy_(_shard(entry.split, tensors, architecture, ranks, rank, rows))
 
@@ -148,7 +116,7 @@ def named_weights(
     """
     stage = parallel_state.get_pipeline_model_parallel_rank()
     pipeline = parallel_state.get_pipeline_model_parallel_group()
-    mine = [entry for entry in _entries(model) if not entry.copies_embedding]
+    mine = [entry for entry in _entries(model, architecture) if not entry.copies_embedding]
     own = [(e.split, e.hf_names, tuple(e.parameter.shape), e.parameter.dtype) for e in mine]
     device = torch.device(torch.cuda.current_device())
     for owner, plan in enumerate(_gathered(own, pipeline)):
@@ -161,7 +129,7 @@ def named_weights(
             if pipeline.size() > 1:
                 dist.broadcast(shard, dist.get_global_rank(pipeline, owner), group=pipeline)
             whole = _join(split, _gather_shards(split, shard), architecture)
-            for name, tensor in zip(hf_names, whole, strict=True):
+            for name, tensor in _named(hf_names, whole):
                 is_shared = tensor.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr()
                 yield name, tensor.clone(memory_format=torch.contiguous_format) if is_shared else tensor
 
@@ -188,23 +156,24 @@ def _gathered(value: Any, group: Any) -> list[Any]:
     return values
 
 
-def _entries(model: Any) -> list[_Entry]:
+def _entries(model: Any, architecture: Architecture) -> list[_Entry]:
     layers = model.decoder.layers
     offset = layers[0].layer_number - 1 if len(layers) else 0
+    in_layer = {name: tensor for tensor in architecture.layer for name in (tensor.megatron, tensor.local)}
     entries = []
     for name, parameter in model.named_parameters():
         copies_embedding = name == "output_layer.weight" and model.share_embeddings_and_output_weights
-        split, hf_names = _look_up("embedding.word_embeddings.weight" if copies_embedding else name, offset)
+        if match := re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name):
+            tensor = in_layer[match[2]]
+            split, hf_names = tensor.split, _of_layer(int(match[1]) + offset, tensor.hf)
+        else:
+            split, hf_names = _TOP["embedding.word_embeddings.weight" if copies_embedding else name]
         entries.append(_Entry(name, parameter, split, hf_names, copies_embedding))
     return entries
 
 
-def _look_up(name: str, layer_offset: int) -> tuple[Split, list[str]]:
-    match = re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name)
-    if not match:
-        return _TOP[name]
-    split, hf_names = _LAYER[match[2]]
-    return split, [f"model.layers.{int(match[1]) + layer_offset}.{hf_name}" for hf_name in hf_names]
+def _of_layer(layer: int, hf_names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"model.layers.{layer}.{name}" for name in hf_names)
 
 
 def _tensor_parallel() -> tuple[int, int]:
@@ -218,6 +187,10 @@ def _shard(
     split: Split, tensors: list[torch.Tensor], architecture: Architecture, ranks: int, rank: int, rows: int
 ) -> torch.Tensor:
     """Returns the parameter of one rank, made of full Hugging Face tensors. rows: its number of rows."""
+    if len(tensors) == 1 and split in (Split.gated, Split.qkv):  # stacked
+        keys = architecture.key_size
+        sizes = [architecture.ffn_size] * 2 if split is Split.gated else [architecture.query_size, keys, keys]
+        tensors = list(torch.split(tensors[0], sizes))
     if split is Split.whole:
         return tensors[0]
     if split is Split.columns:
@@ -260,6 +233,11 @@ def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) 
         parts: Callable[..., tuple[torch.Tensor, ...]] = by_group.split
         return [part.flatten(0, 1) for part in parts([heads * size, size, size], dim=1)]
     return [full]
+
+
+def _named(hf_names: tuple[str, ...], tensors: list[torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the tensors with their names; stacked, if they are one Hugging Face tensor."""
+    yield from zip(hf_names, tensors if len(hf_names) == len(tensors) else [torch.cat(tensors)], strict=True)
 
 
 def _cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:

@@ -48,6 +48,11 @@ PRIOR_PROMPTS = 4
 number of rounds."""
 
 
+def sampling_seed(config: RunConfig, step: int) -> int:
+    """Returns the seed of all rollouts of the step that follows `step` others. Runs of other seeds never use it."""
+    return config.seed * 1_000_003 + step
+
+
 class Saturated(RuntimeError):
     """The stage's data is exhausted: its share of informative groups has fallen step by step, and now a step finds too
     few to train on, because the policy solves nearly all prompts, or answers each always equally well."""
@@ -83,8 +88,6 @@ class Collection:
     """Indices in `sampled` of the informative groups that were not needed."""
     rounds: tuple[int, ...]
     """Index in `sampled` of the first prompt of each round."""
-    seed: int
-    """The seed of its rollouts (`SamplingSettings`)."""
     was_ahead: bool
     """Whether the first round was sampled during the step before."""
     grading_busy_s: float
@@ -163,9 +166,7 @@ class Collector:
             start = len(groups)
             starts.append(start)
             held |= {(start + index, row.sibling): row for index, rows in sampled.items() for row in rows}
-            verdicts |= {
-                (start + index, sibling): found for (index, sibling), found in round_verdicts.items()
-            }
+            verdicts |= {(start + index, sibling): one for (index, sibling), one in round_verdicts.items()}
             grading.check_failures(list(verdicts.values()), self.config.reward.max_failed_share)
             prepared |= {(start + index, sibling): row for (index, sibling), row in round_prepared.items()}
             groups += round_groups
@@ -207,7 +208,6 @@ class Collector:
             num_needed=kept[-1] + 1 if len(kept) == needed else len(groups),
             surplus=surplus,
             rounds=tuple(starts),
-            seed=rounds[0].settings.seed,
             was_ahead=was_ahead,
             grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),
             grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
@@ -262,7 +262,7 @@ class Collector:
             temperature=self.config.sampler.temperature,
             top_p=1.0,
             max_response_tokens=self.config.sampler.max_response_tokens,
-            seed=self.config.seed * 1_000_003 + step,  # runs of other seeds never use it
+            seed=sampling_seed(self.config, step),
         )
         in_flight = grading.GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
         return Round(prompts=self.prompts.take(num_prompts), settings=settings, in_flight=in_flight)

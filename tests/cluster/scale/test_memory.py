@@ -289,7 +289,7 @@ def test_sampling_ahead_holds_the_samplers_logits_beside_everything_else() -> No
     for ahead, beside in ((False, 0), (True, logits)):
         begun = config(
             sampler={"ahead": ahead},
-            algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
+            algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token, kl_weighted=True),
         )
         memory = memory_of(begun)
         assert memory.phases["sampling"]["logits"] == logits

@@ -213,7 +213,7 @@ def test_sampling_ahead_hides_at_most_what_the_policy_does_meanwhile() -> None:
     config = replace(
         FITS,
         model=ModelConfig(recompute=Recompute.full),
-        algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
+        algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token, kl_weighted=True),
         sampler=replace(FITS.sampler, release_memory=False, memory_fraction=0.4),
     )
     begun_ahead = replace(config, sampler=replace(config.sampler, ahead=True))

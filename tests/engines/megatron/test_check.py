@@ -22,6 +22,7 @@ from nemo_prorl.config import (
 from nemo_prorl.engines.megatron import check
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model
+from nemo_prorl.engines.megatron.families.family import Rope
 from tests.model_folders import QWEN, SMALL, write_model
 
 
@@ -39,8 +40,24 @@ def without(key: str) -> dict[str, Any]:
 
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 8192, "rope_theta": 1e6}
+YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 1024}
+PHI = QWEN | {"architectures": ["Phi3ForCausalLM"]}
 BAD_MODELS = {
-    "supported: use one of": QWEN | {"architectures": ["MistralForCausalLM"]},
+    "GemmaForCausalLM is not supported: use one of": QWEN | {"architectures": ["GemmaForCausalLM"]},
+    r"Qwen3MoeForCausalLM \(a mixture of experts\) is not supported: .*; Qwen3ForCausalLM is nearest": QWEN
+    | {"architectures": ["Qwen3MoeForCausalLM"]},
+    "num_experts=8, which makes it a mixture of experts": QWEN | {"num_experts": 8},
+    "mamba_d_state=16, which makes it a hybrid": QWEN | {"mamba_d_state": 16},
+    "vision_config={}, which makes it multimodal": QWEN | {"vision_config": {}},
+    "use_mrope=true": QWEN | {"use_mrope": True},
+    "clip_qkv=8, which Qwen2ForCausalLM does not have, and which might": QWEN | {"clip_qkv": 8},
+    r"resid_pdrop=0.0, which Qwen2ForCausalLM does not have \(Phi3ForCausalLM has\)": QWEN
+    | {"resid_pdrop": 0.0},
+    "resid_pdrop, under which": PHI | {"resid_pdrop": 0.1},
+    "Phi3ForCausalLM takes default": PHI | {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
+    "The model uses sliding-window attention": PHI | {"sliding_window": 2047},
+    "uses sliding-window attention, which": QWEN
+    | {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768},
     r"supported: use one": without("architectures"),
     r'architectures="Qwen2ForCausalLM": a list of texts is needed': QWEN
     | {"architectures": "Qwen2ForCausalLM"},
@@ -73,7 +90,14 @@ BAD_MODELS = {
     "rope_theta=null: a number above 0 is needed": QWEN | {"rope_theta": None},
     "rope_theta=-1": QWEN | {"rope_theta": 1e6, "rope_parameters": {"rope_theta": -1}},
     "no rope_theta: a number above 0 is needed": without("rope_theta"),
-    "rope scaling yarn": QWEN | {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}},
+    "no original_max_position_embeddings": QWEN
+    | {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}},
+    "rope scaling yarn has attention_factor=1.2": QWEN
+    | {"rope_parameters": YARN | {"attention_factor": 1.2}},
+    r"max_position_embeddings=4096 is more than .* = 2048: write at most": QWEN
+    | {"rope_parameters": YARN | {"factor": 2}},
+    "rope scaling yarn is not supported: LlamaForCausalLM takes default or llama3 with": QWEN
+    | {"architectures": ["LlamaForCausalLM"], "rope_parameters": YARN},
     "rope scaling llama3": QWEN
     | {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0}},
     "partial_rotary_factor": QWEN | {"partial_rotary_factor": 0.5},
@@ -194,10 +218,15 @@ def test_rope_of_either_transformers_version() -> None:
         without("rope_theta") | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
     )
     assert old == new
-    assert old.rope_theta == 1e6
+    assert old.rope == Rope(theta=1e6)
     both = {"rope_scaling": {"rope_theta": 2e6}, "rope_parameters": {"rope_theta": 3e6}}
-    assert read_architecture(QWEN | both).rope_theta == 3e6
-    assert read_architecture(QWEN | {"rope_parameters": LLAMA3 | {"factor": 8}}).rope_factor == 8.0
+    assert read_architecture(QWEN | both).rope == Rope(theta=3e6)
+    llama3 = read_architecture(QWEN | {"rope_parameters": LLAMA3 | {"factor": 8}}).rope
+    assert llama3 == Rope(theta=1e6, kind="llama3", factor=8.0)
+    yarn = YARN | {"beta_fast": 16, "truncate": False}
+    assert read_architecture(QWEN | {"rope_parameters": yarn}).rope == Rope(
+        theta=1e6, kind="yarn", factor=4.0, original_positions=1024, beta_fast=16.0, truncate=False
+    )
 
 
 def test_null_stands_for_the_default_where_transformers_takes_it_so() -> None:
@@ -205,6 +234,8 @@ def test_null_stands_for_the_default_where_transformers_takes_it_so() -> None:
     unset |= dict.fromkeys(("attention_dropout", "partial_rotary_factor", "use_sliding_window"))
     assert read_architecture(QWEN | unset) == read_architecture(QWEN)
     assert read_architecture(without("rms_norm_eps")).norm_epsilon == 1e-6
+    phi = {**without("rms_norm_eps"), "architectures": ["Phi3ForCausalLM"]}
+    assert read_architecture(phi).norm_epsilon == 1e-5
 
 
 class TestFolder:
@@ -333,3 +364,18 @@ def test_a_file_as_a_model_is_refused(tmp_path: Path) -> None:
     file.write_bytes(b"")
     with pytest.raises(ConfigError, match=r"model\.path=.*model\.safetensors is a file: write the folder"):
         check_model(str(file), run_config(), 1)
+
+
+@pytest.mark.parametrize("window", [None, 4096, 262144])
+def test_a_window_as_long_as_the_context_is_none(window: int | None) -> None:
+    assert read_architecture(PHI | {"sliding_window": window}).max_positions == 4096
+
+
+def test_what_other_programs_leave_in_a_config_does_not_matter() -> None:
+    left = {
+        "_attn_implementation_autoset": True,
+        "temperature": 0.6,
+        "torchscript": False,
+        "id2label": {"0": "a"},
+    }
+    assert read_architecture(QWEN | left | {"unsloth_version": "2025.1"}) == read_architecture(QWEN)

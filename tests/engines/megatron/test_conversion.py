@@ -22,7 +22,7 @@ from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.megatron import checkpoint, conversion, optimizer_state, weights
 from nemo_prorl.engines.megatron.architecture import hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from tests.engines.conftest import FAMILIES, build_hf_model, run_ranks
+from tests.engines.conftest import build_hf_model, run_ranks
 from tests.engines.megatron.helpers import (
     loss_function,
     plain_logprobs,
@@ -47,7 +47,7 @@ def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor])
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     built = {}
-    for family in FAMILIES:
+    for family in ("qwen2", "qwen3", "llama"):
         for tied in (False, True):
             for dtype in ("float32", "bfloat16"):
                 name = f"{family}{'-tied' if tied else ''}-{dtype}"
@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["qwen2"])
 @pytest.mark.parametrize("tied", ["", "-tied"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_import_and_export_give_back_every_bit(

@@ -312,7 +312,7 @@ def test_every_layout_equals_one_rank(
                 assert mine == pytest.approx(wanted, rel=1e-4), case
             for name, wanted in alone["after"].items():
                 np.testing.assert_allclose(
-                    got["after"][name], wanted, atol=1e-5, rtol=0, err_msg=f"{case} {name}"
+                    got["after"][name], wanted, atol=2e-5, rtol=0, err_msg=f"{case} {name}"
                 )
         by_stage: dict[int, set[bytes]] = {}
         for result in results:

@@ -47,6 +47,33 @@ def test_cuda_machines_keep_their_threads_and_their_compiler(monkeypatch: pytest
         monkeypatch.delenv(name)
 
 
+@pytest.mark.parametrize("has_headers", [True, False])
+def test_transformer_engine_is_told_where_the_headers_of_cuda_are(
+    has_headers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVTE_CUDA_INCLUDE_DIR", "")
+    monkeypatch.delenv("NVTE_CUDA_INCLUDE_DIR")
+    headers = tmp_path / "nvidia/cu13/include"
+    headers.mkdir(parents=True)
+    if has_headers:
+        (headers / "cuda_runtime.h").touch()
+    monkeypatch.setattr(environment.sysconfig, "get_path", lambda _name: str(tmp_path))
+    environment.prepare()
+    assert os.environ.get("NVTE_CUDA_INCLUDE_DIR") == (str(headers) if has_headers else None)
+
+
+def test_vllm_loads_no_plugin_of_another_package() -> None:
+    script = (
+        SCRIPT
+        + "from vllm.plugins import load_plugins_by_group\nprint(load_plugins_by_group('vllm.general_plugins'))"
+    )
+    inherited = {k: v for k, v in os.environ.items() if k != "VLLM_PLUGINS"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=inherited, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "{}"
+
+
 @pytest.mark.parametrize(
     ("tensor_parallel", "ahead", "users", "found"),
     [(2, False, None, "1"), (2, True, None, None), (1, False, None, None), (2, False, "8", "8")],

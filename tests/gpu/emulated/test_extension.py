@@ -1,5 +1,5 @@
 """The emulated kernels against other formulas: torch's own functions and automatic differentiation, scalar loops, and
-Transformer Engine's own Python for what its tensors hold. And their names and parameters against a compiled extension."""
+Transformer Engine's own Python for what its tensors hold. Their names and parameters against a compiled extension."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_rmsnorm_and_its_gradients_are_torchs() -> None:
-    x, weight, grad = random(7, 32).requires_grad_(), random(32, seed=1).requires_grad_(), random(7, 32, seed=2)
+    x, weight, grad = (
+        random(7, 32).requires_grad_(),
+        random(32, seed=1).requires_grad_(),
+        random(7, 32, seed=2),
+    )
     wanted = F.rms_norm(x, (32,), weight, 1e-5)
     gradients = torch.autograd.grad(wanted, (x, weight), grad)
     x, weight = x.detach(), weight.detach()
@@ -196,8 +200,8 @@ def test_products_refuse_what_the_gpu_would() -> None:
             gemm(x, x, False, False)
     with pytest.raises(AssertionError, match="one operand is in FP8"):
         gemm(extension.quantize(random(128, 128), of["tensorwise"]), random(128, 128), True, False)
+    x = extension.quantize(random(128, 24), of["tensorwise"])
     with pytest.raises(AssertionError, match="multiple of 16, not 24"):
-        x = extension.quantize(random(128, 24), of["tensorwise"])
         gemm(x, x, True, False)
 
 

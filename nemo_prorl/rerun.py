@@ -1,0 +1,291 @@
+"""Computes steps of a recorded run again: the same step (training/step.py) on the same engines, from a checkpoint.
+
+What happened between the steps is taken from metrics.jsonl, not decided again. Nothing is written to the run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nemo_prorl import run
+from nemo_prorl.config import ConfigError, ControllerAction, RunConfig, StartFrom
+from nemo_prorl.config.compose import SCHEMA, compose
+from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Policy
+from nemo_prorl.engines.recorded import RecordedGrader, RecordedSampler, Records
+from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
+from nemo_prorl.run_folder.origin import flatten
+from nemo_prorl.run_folder.records import read_digests, read_rollouts, rollout_files
+from nemo_prorl.run_folder.storage import changed_content
+from nemo_prorl.run_folder.telemetry import read_records
+from nemo_prorl.run_folder.validation_metrics import WENT_BACK
+from nemo_prorl.training.control.resets import go_back, reset_policy
+from nemo_prorl.training.sampling.collector import sampling_seed
+from nemo_prorl.training.stages import StartingPoint
+from nemo_prorl.training.step import Stepper, StepResult
+from nemo_prorl.training.timing import Stopwatch
+from nemo_prorl.types import RunState
+
+BETWEEN = (
+    "exp_manager", "controller", "validation", "stage", "trainer.num_steps", "trainer.start_timeout_s",
+    "trainer.hang_timeout_s", "reward.python", "reward.urls", "reward.discovery_dir", "reward.token_file",
+    "reward.ready_timeout_s",
+)  # fmt: skip
+"""Options, and sections of them, on which no number of a step depends."""
+
+
+class CannotVerify(ConfigError):
+    """A step cannot be computed again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How the steps `first` to `last` of a run will be computed again."""
+
+    run_dir: Path
+    first: int
+    last: int
+    config: RunConfig
+    """The options of these steps."""
+    start: StartingPoint
+    lines: Mapping[int, Mapping[str, Any]]
+    """Step -> its line of digests.jsonl."""
+    metrics: Mapping[int, Mapping[str, Any]]
+    """Step -> its line of metrics.jsonl."""
+    inputs: Mapping[str, Any]
+    """What the steps were computed with (`run.step_inputs`)."""
+
+    @property
+    def begins_after(self) -> int:
+        """The step of the checkpoint, or 0."""
+        saved = self.start.last or self.start.checkpoint
+        return 0 if saved is None else saved.state.step
+
+    @property
+    def steps(self) -> range:
+        """Every step that has to be computed."""
+        return range(self.begins_after + 1, self.last + 1)
+
+
+def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> Plan:
+    """Returns how to compute the steps again, from files alone. Raises CannotVerify with the reason if they cannot."""
+    digests = read_digests(run_dir)
+    if not digests.steps:
+        raise CannotVerify(
+            f"{run_dir} has no digests.jsonl with steps: write the folder of a run that has trained."
+        )
+    for step in range(first, last + 1):
+        if step in digests.damaged:
+            raise CannotVerify(f"the line of step {step} in {run_dir}/digests.jsonl is not what was written.")
+        if step not in digests.steps:
+            known = f"{min(digests.steps)} to {max(digests.steps)}"
+            raise CannotVerify(f"{run_dir} has no digest of step {step}: write a step of {known}.")
+    stage = digests.steps[last]["stage"]
+    if digests.steps[first]["stage"] != stage:
+        raise CannotVerify(f"steps {first} and {last} are of different stages: write steps of one stage.")
+    records = read_records(run_dir / "metrics.jsonl")[0]
+    metrics = {record["step"]: record for record in records if "reward/mean" in record}
+    of_inputs = digests.steps[last]["of_inputs"]
+    if of_inputs not in digests.inputs:
+        raise CannotVerify(
+            f"the line with the options of step {last} in {run_dir}/digests.jsonl is missing or not what was written."
+        )
+    inputs = digests.inputs[of_inputs]
+    config = _config(run_dir, inputs["options"], num_ranks)
+    start = _start(run_dir, config, first)
+    found = Plan(
+        run_dir=run_dir,
+        first=first,
+        last=last,
+        config=config,
+        start=start,
+        lines=digests.steps,
+        metrics=metrics,
+        inputs=inputs,
+    )
+    for step in found.steps:
+        before = digests.inputs.get(digests.steps.get(step, {}).get("of_inputs", ""))
+        changed = [] if before is None else changed_options(before["options"], inputs["options"])
+        if before is None or changed:
+            what = f"with another {changed[0]}" if changed else "but digests.jsonl does not say how"
+            raise CannotVerify(
+                f"step {last} has to be computed from {start}, and step {step} on the way was trained {what}: choose "
+                "a step with a checkpoint nearer before it."
+            )
+    return found
+
+
+def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the options that differ and on which a step's numbers may depend."""
+    old, new = dict(flatten(before)), dict(flatten(now))
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return [name for name in names if not any(name == b or name.startswith(f"{b}.") for b in BETWEEN)]
+
+
+def other_circumstances(plan: Plan, ranks: Ranks) -> list[str]:
+    """Returns what is different here from where the steps were trained, so that their numbers may differ in the last
+    digits; empty if every bit has to be the same."""
+    here, then = run.step_inputs(plan.config, ranks), plan.inputs
+    versions = [
+        f"{name} {then['versions'].get(name, 'none')} then, {here['versions'].get(name, 'none')} now"
+        for name in sorted(then["versions"].keys() | here["versions"].keys())
+        if then["versions"].get(name) != here["versions"].get(name)
+    ]
+    others = [
+        f"{key} {then[key]} then, {here[key]} now" for key in ("ranks", "device") if then[key] != here[key]
+    ]
+    on_gpu = (
+        [] if then["device"].startswith("CPU") else ["GPUs, where equal runs were never shown to be equal"]
+    )
+    return [*versions, *others, *on_gpu]
+
+
+def steps_again(plan: Plan, stepper: Stepper, state: RunState) -> Iterator[StepResult]:
+    """Yields the result of every step of the plan, which change policy and state as in the run. Collective. Raises
+    NotRecorded. The stepper and the state are `machinery`'s."""
+    stepper.refit(state, canary_limit=float("inf"))
+    for step in plan.steps:
+        ahead = step < plan.last and plan.lines[step + 1]["was_ahead"]
+        yield stepper.step(state, ahead=ahead, canary_limit=float("inf"))
+        if step < plan.last:
+            _repeat_reset(plan, stepper, state)
+
+
+def _repeat_reset(plan: Plan, stepper: Stepper, state: RunState) -> None:
+    """Resets the policy if the run did so after this step."""
+    record = plan.metrics.get(state.step, {})
+    if record.get("controller", {}).get("action") != ControllerAction.reset.name:
+        return
+    config, policy = plan.config, stepper.policy
+    if WENT_BACK in record:
+        best = _checkpoint_of(find_checkpoints(plan.run_dir), record[WENT_BACK], state.stage)
+        stepper.collector.drop_ahead()
+        stepper.sampler.sleep()
+        policy.prepare_for_training()
+        go_back(policy, state, best)
+        reset_policy(policy, state, optimizer=config.controller.reset_optimizer)
+        policy.finish_training()
+        stepper.refit(state, canary_limit=float("inf"))
+    else:
+        reset_policy(policy, state, optimizer=config.controller.reset_optimizer)
+
+
+@contextmanager
+def machinery(
+    plan: Plan,
+    ranks: Ranks,
+    *,
+    sample_again: bool = False,
+    watched: Callable[[Policy], Policy] = lambda policy: policy,
+) -> Iterator[tuple[Stepper, RunState]]:
+    """Yields a stepper on its engines, and the state that the plan's first step begins with. Collective. vLLM and the
+    reward service are started only if a step is not recorded.
+
+    sample_again: samples and grades also what is recorded. watched: wraps the policy, to see its updates."""
+    with ExitStack() as stack:
+        into = None
+        if ranks.layout.world_size == 1:  # several ranks find converted files in the run's folder
+            into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
+        yield stack.enter_context(_machinery(plan, ranks, into, sample_again, watched))
+
+
+@contextmanager
+def _machinery(
+    plan: Plan, ranks: Ranks, into: Path | None, sample_again: bool, watched: Callable[[Policy], Policy]
+) -> Iterator[tuple[Stepper, RunState]]:
+    inputs = run.load_inputs(plan.config, ranks, is_resume=False, into=into)
+    config = inputs.config
+    seeds = {sampling_seed(config, step - 1): step for step in plan.steps}
+    recorded = ranks.on_main(lambda: set() if sample_again else recorded_steps(plan))
+
+    def records(seed: int) -> Records:
+        step = seeds.get(seed)
+        return read_rollouts(plan.run_dir, step) if step is not None and step in recorded else {}
+
+    with ExitStack() as stack:
+        grader = other_sampler = None
+        is_live = not recorded.issuperset(plan.steps)
+        if is_live:
+            log_dir = into or plan.run_dir
+            grader = stack.enter_context(run.graders(config.reward, ranks, log_dir))
+        policy, state = run.build_policy(config, ranks, plan.start)
+        policy.finish_training()
+        if state.prompts:
+            run.check_same_rows(inputs.prompts, state)
+            inputs.prompts.restore(state.prompts)
+        if is_live:
+            other_sampler = stack.enter_context(
+                run.build_sampler(config, ranks, inputs.tokenizer, reads_weights=False)
+            )
+        sampler = RecordedSampler(records, other_sampler)
+        yield (
+            Stepper(
+                config=config,
+                ranks=ranks,
+                policy=watched(policy),
+                sampler=sampler,
+                grader=RecordedGrader(sampler, grader),
+                prompts=inputs.prompts,
+                canary=None,
+                stopwatch=Stopwatch(),
+            ),
+            state,
+        )
+
+
+def recorded_steps(plan: Plan) -> set[int]:
+    """Returns the steps of the plan whose rollouts are recorded."""
+    return {step for step, _ in rollout_files(plan.run_dir).all()} & set(plan.steps)
+
+
+def _config(run_dir: Path, options: Mapping[str, Any], num_ranks: int) -> RunConfig:
+    """Returns recorded options as a configuration, in a layout that fits the number of ranks."""
+    with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as folder:
+        path = Path(folder) / "recorded.yaml"
+        path.write_text(yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **options}), encoding="utf-8")
+        config = compose(str(path), [], conf_dir=Path(folder))
+    exp_manager = replace(config.exp_manager, explicit_log_dir=str(run_dir))  # the folder may have been moved
+    config = replace(config, exp_manager=exp_manager)
+    if num_ranks > 1:
+        return config
+    trainer = replace(config.trainer, tensor_parallel=1, pipeline_parallel=1, sequence_parallel=False)
+    return replace(config, trainer=trainer, sampler=replace(config.sampler, tensor_parallel=1))
+
+
+def _start(run_dir: Path, config: RunConfig, first: int) -> StartingPoint:
+    """Returns the newest whole checkpoint of the stage before its step `first`, or the stage's own start. Raises
+    CannotVerify if that is gone."""
+    stage, checkpoints = config.stage, find_checkpoints(run_dir)
+    for checkpoint in reversed(checkpoints):
+        is_before = checkpoint.state.stage == stage.name and checkpoint.state.step < first
+        if is_before and not changed_content(checkpoint.path):
+            return StartingPoint(checkpoint=checkpoint, is_resume=True)
+    if not stage.parent:
+        return StartingPoint(checkpoint=None, is_resume=False)
+    last = last_of_stage(checkpoints, stage.parent)
+    if last is None:
+        raise CannotVerify(
+            f"stage {stage.name} began with stage {stage.parent}, of which {run_dir} has no checkpoint any more."
+        )
+    if stage.start_from is not StartFrom.best:
+        return StartingPoint(checkpoint=last, is_resume=False)
+    records = read_records(run_dir / "metrics.jsonl")[0]
+    begun = next(record for record in records if record["stage"] == stage.name)
+    if WENT_BACK not in begun:
+        return StartingPoint(checkpoint=last, is_resume=False)
+    best = _checkpoint_of(checkpoints, begun[WENT_BACK], stage.parent)
+    return StartingPoint(checkpoint=best, is_resume=False, last=last)
+
+
+def _checkpoint_of(checkpoints: list[Checkpoint], step: int, stage: str) -> Checkpoint:
+    for checkpoint in checkpoints:
+        if (checkpoint.state.step, checkpoint.state.stage) == (step, stage):
+            return checkpoint
+    raise CannotVerify(f"the policy went back to step {step} of stage {stage}, and that checkpoint is gone.")

@@ -1,0 +1,387 @@
+"""Starts or continues a stage and trains it as long as the job's time allows.
+
+Ranks are tasks of srun, one per GPU, without torchrun: Slurm starts and labels them, ends all when one fails, and sends
+SIGUSR1 (#SBATCH --signal) to each of them, which would kill torchrun before its ranks have saved. What happens next is
+decided by files in RUN/stages (NAME.done, NAME.failed), not by exit codes (docs/cluster.md). Nothing is read from conf/
+here, because an override may change it: `doctor` and `train` compose the same configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from slurm.job import allocation, commands, decisions
+from slurm.job.commands import Step
+from slurm.job.decisions import FAIL, GO_ON, REFUSE, REQUEUE, STOP, WAIT, Decision, Holder, Mistake
+from slurm.job.folder import Folder, read_text, say
+
+POLL_S = 0.5
+LATE_S = 30.0
+"""How late a shared file system may show what another node has written or made."""
+WAIT_FOR_HOLDER_S = 600.0
+"""Time limit for another job of the folder to end, once Slurm is ending it."""
+DOCTOR_MINUTES = 10
+
+
+class End(Exception):
+    """The job ends, or goes back to the queue, for the reason in a decision."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision.why)
+        self.decision = decision
+
+
+def unless(decision: Decision) -> None:
+    """Raises End for every decision but GO_ON."""
+    if decision.what != GO_ON:
+        raise End(decision)
+
+
+class Job:
+    """One start of a stage's job."""
+
+    def __init__(self, stage: str, arguments: Sequence[str]) -> None:
+        environment = os.environ
+        self.stage, self.began_s = stage, time.time()
+        run_dir, others = decisions.read_arguments(arguments, environment)
+        self.max_restarts = decisions.read_number(environment, "MAX_RESTARTS", 3)
+        self.ready_s = decisions.read_number(environment, "REWARD_READY_S", 180)
+        decisions.read_number(environment, "REWARD_WORKERS", 0)
+        runtime = environment.get("CONTAINER_RUNTIME") or "pyxis"
+        if runtime not in ("pyxis", "apptainer"):
+            raise Mistake(f"CONTAINER_RUNTIME={runtime} is not known: write pyxis or apptainer in site.env")
+        self.allocation = allocation.read_allocation(
+            environment, commands.host_names(environment["SLURM_JOB_NODELIST"])
+        )
+        self.folder = Folder(run_dir, stage, self.allocation.job)
+        self.overrides = allocation.overrides(stage, run_dir, str(self.folder.reward), others)
+        self.checkout = (
+            os.environ.get("PWD", "") if os.path.samefile(os.environ.get("PWD", "."), ".") else os.getcwd()
+        )
+        self.first_step = self.folder.newest_step()
+        self.heeded_from_s = 0.0
+        self.signals: set[int] = set()
+        self.is_ending = False
+        """Whether Slurm has told this process to end."""
+        self.servers: list[Step] = []
+
+    def run(self) -> int:
+        """Does all of it and returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda number, _frame: self.signals.add(number))
+        try:
+            if self.folder.marker("done").exists():
+                raise End(Decision(decisions.DONE, "is done already"))
+            self.take_folder()
+            self.prepare()
+            self.check_nodes()
+            self.take_folder(again=True)
+            self.start_reward_service()
+            unless(decisions.of_signal(self.folder.usr1_came_s(), self.heeded_from_s))
+            raise End(self.train())
+        except End as end:
+            return self.finish(end.decision)
+        except Exception as error:  # of this program; the traceback follows
+            self.folder.note_state(decisions.ENDED, f"the launcher failed: {error!r}")
+            raise
+
+    # ------------------------------------------------------------------------------------------------- the beginning
+    def take_folder(self, again: bool = False) -> None:
+        """Claims the run's folder, or ends before anything is written there if another job has it. `again`: looks
+        whether another job has claimed it at the same moment."""
+        mine = Holder(
+            job=self.allocation.job,
+            cluster=os.environ.get("SLURM_CLUSTER_NAME", ""),
+            user=os.environ.get("SLURM_JOB_USER", ""),
+            host=self.allocation.nodes[0],
+        )
+        for holder in self.folder.holders():
+            limit_s = time.time() + WAIT_FOR_HOLDER_S
+            while True:
+                state = commands.state_of(holder.job) if holder.job not in ("", mine.job) else ""
+                decision = decisions.of_holder(mine, holder, state, str(self.folder.path))
+                if decision.what != WAIT or time.time() > limit_s:
+                    break
+                self.pause(5 * POLL_S)
+            unless(Decision(REFUSE, decision.why) if decision.what == WAIT else decision)
+        if again:
+            return
+        try:
+            self.folder.hold(
+                {
+                    "job_id": mine.job,
+                    "stage": self.stage,
+                    "start": self.allocation.start + 1,
+                    "cluster": mine.cluster,
+                    "user": mine.user,
+                    "host": mine.host,
+                    "state": decisions.CHECKING,
+                    "reason": "",
+                }
+            )
+        except OSError as error:
+            what = f"{error.filename or self.folder.path} cannot be written ({error.strerror})"
+            why = f"{what}: make room or correct its permissions, then submit the launcher again"
+            raise End(Decision(REFUSE, why)) from None
+
+    def prepare(self) -> None:
+        """Says what the job is, and sets the variables that every step inherits."""
+        say(self.stage, f"{self.allocation}, from step {self.first_step}")
+        end_s = commands.end_of(self.allocation.job)
+        lead_s = decisions.lead_time_s(
+            read_text(Path(os.environ.get("JOB_SCRIPT", ""))), os.environ.get("SBATCH_SIGNAL", "")
+        )
+        self.heeded_from_s = decisions.heeded_from(self.began_s, end_s, lead_s)
+        if self.heeded_from_s and end_s is not None:
+            left = f"{end_s - self.began_s:.0f} s, no more than the {lead_s:.0f} s of --signal"
+            say(self.stage, f"the job has {left}: it pauses before its end without that signal")
+        node = commands.fields_of("node", self.allocation.nodes[0])
+        made = allocation.rank_environment(
+            os.environ,
+            self.allocation,
+            address=node.get("NodeAddr", self.allocation.nodes[0]),
+            port=commands.free_port(allocation.ports(self.allocation.job)),
+            end_s=end_s,
+            heeded_from_s=self.heeded_from_s,
+            nccl_log=os.path.realpath(self.folder.nccl),
+            user_id=os.getuid(),
+        )
+        if "NCCL_DEBUG_FILE" in made:
+            with suppress(OSError):
+                self.folder.prepare_nccl_log()
+        os.environ.update(made)
+        os.environ["USR1_FOLDER"] = str(self.folder.doctor)
+
+    # ---------------------------------------------------------------------------------------------------------- steps
+    def step(
+        self, image: str, name: str, options: Sequence[str], command: Sequence[str], **streams: object
+    ) -> Step:
+        """Starts a job step in the container that the variable `image` of site.env names, if it does."""
+        all_options = [f"--job-name={name}", *options]
+        words = allocation.step_command(
+            os.environ.get(image, ""), all_options, command, os.environ, self.checkout
+        )
+        return Step(words, **streams)  # type: ignore[arg-type]
+
+    def pause(self, seconds: float = POLL_S) -> None:
+        """Waits, and heeds the signals that have come."""
+        time.sleep(seconds)
+        if signal.SIGUSR1 in self.signals:  # --signal=B:USR1 sends it to this process only
+            self.signals.remove(signal.SIGUSR1)
+            commands.run("scancel", "--signal=USR1", self.allocation.job)
+        if signal.SIGTERM in self.signals:
+            self.folder.close_service()
+            self.folder.note_state(decisions.ENDED, "Slurm has ended the job (SIGTERM)")
+            self.signals.remove(signal.SIGTERM)
+            self.is_ending = True
+
+    def wait(self, step: Step) -> decisions.StepEnd:
+        """Waits for a step. Raises End if Slurm ends the job meanwhile."""
+        while step.code is None:
+            self.pause()
+        end = step.end()
+        self.pause(0)
+        if self.is_ending:
+            raise End(Decision(STOP, "Slurm ends the job"))
+        return end
+
+    # ---------------------------------------------------------------------------------------------------------- nodes
+    def check_nodes(self) -> None:
+        """Runs `doctor` on every node; returns only if all of them suit this run."""
+        nodes, folder = self.allocation.nodes, self.folder.doctor
+        each = [
+            f"--nodes={len(nodes)}",
+            f"--ntasks={len(nodes)}",
+            "--ntasks-per-node=1",
+            "--kill-on-bad-exit=0",
+        ]
+        each += [f"--cpus-per-task={min(self.allocation.cpus)}", "--mpi=none", f"--time={DOCTOR_MINUTES}"]
+        given = ["--folder", str(folder), "--nodes", ",".join(nodes), "--reward-elsewhere"]
+        allowed = [
+            word for check in os.environ.get("DOCTOR_ALLOW", "").split() for word in ("--allow", check)
+        ]
+        # The graders may have a container of their own, so their check is a step of its own beside doctor.
+        sandbox = self.step(
+            "REWARD_CONTAINER",
+            "sandbox",
+            each,
+            ["bash", "slurm/check_reward.sh", str(folder)],
+            reads_errors=True,
+        )
+        doctor = self.step(
+            "CONTAINER",
+            "doctor",
+            each,
+            ["bash", "slurm/rank.sh", "doctor", *given, *allowed, *self.overrides],
+            reads_errors=True,
+        )
+        while sandbox.code is None and doctor.code is None:
+            self.pause()
+        if sandbox.code:
+            words = sandbox.end().last_words or f"the step ended with code {sandbox.code}"
+            for node in nodes:
+                if not (folder / f"{node}.reward").exists():
+                    self.folder.write(folder / f"{node}.reward", words)
+        end = self.wait(doctor)
+        self.wait(sandbox)
+        limit_s = time.time() + LATE_S
+        while len(answers := self.folder.answers(nodes)) < len(nodes) and time.time() < limit_s:
+            if not answers and end.code:
+                break  # none has come so far as to write one
+            self.pause()
+        decision = decisions.of_nodes(nodes, answers, end)
+        for node in nodes if answers and decision.what != GO_ON else ():
+            if node not in answers:
+                say(self.stage, f"{node} did not answer")
+            elif answers[node].verdict != "ok":
+                say(self.stage, f"{node}: {answers[node].sentence}")
+        unless(decision)
+
+    # ------------------------------------------------------------------------------------------------ reward service
+    def start_reward_service(self) -> None:
+        """Starts one server per node, beside the trainer, and waits for them; not if the run's own functions grade all
+        of the data."""
+        if self.folder.domains() == "":
+            return
+        nodes, folder = self.allocation.nodes, self.folder.reward
+        for node, cpus in zip(nodes, self.allocation.cpus):  # noqa: B905
+            log = str(folder / f"{node}.log")
+            address = commands.fields_of("node", node).get("NodeAddr", node)
+            options = ["--nodes=1", "--ntasks=1", f"--nodelist={node}", f"--cpus-per-task={cpus}"]
+            options += ["--open-mode=append", f"--output={log}"]
+            self.servers.append(
+                self.step(
+                    "REWARD_CONTAINER",
+                    "reward",
+                    options,
+                    ["bash", "slurm/reward.sh", str(folder), address],
+                    log=log,
+                )
+            )
+        limit_s, announced = time.time() + self.ready_s, self.folder.announcements()
+        while len(announced) < len(nodes) and time.time() < limit_s:
+            if all(server.code is not None for server in self.servers):
+                break
+            self.pause()
+            announced = self.folder.announcements()
+        if len(announced) < len(nodes):
+            say(
+                self.stage,
+                f"the reward service is ready on {len(announced)} of {len(nodes)} nodes; each server's log:",
+            )
+            for node in nodes:
+                last = read_text(folder / f"{node}.log").splitlines()[-3:]
+                say(self.stage, f"{node}: " + " | ".join(last or ["nothing"]))
+        unless(decisions.of_reward_service(len(announced), [server.code for server in self.servers]))
+        sandboxes = decisions.of_sandboxes(self.folder.domains() or "", announced)
+        unless(Decision(sandboxes.what, f"{sandboxes.why} ({folder}/NODE.log says why)"))
+
+    # -------------------------------------------------------------------------------------------------------- trainer
+    def train(self) -> Decision:
+        """Runs the trainer until it ends, and returns what follows."""
+        self.folder.note_state(decisions.TRAINING)
+        # Another program may have taken the port since doctor used it.
+        os.environ["MASTER_PORT"] = str(commands.free_port(allocation.ports(self.allocation.job)))
+        sizes = self.allocation
+        # block:block puts neighbouring ranks, and so neighbouring GPUs, on one socket. Each rank sees all GPUs of the
+        # job on its node. --gpu-bind=none would also show those of other jobs on clusters without cgroups for devices.
+        options = [f"--nodes={len(sizes.nodes)}", f"--ntasks={sizes.world_size}"]
+        options += [f"--ntasks-per-node={sizes.ranks_per_node}", f"--cpus-per-task={sizes.cpus_per_rank}"]
+        options += ["--mpi=none", "--label", "--kill-on-bad-exit=1", "--distribution=block:block"]
+        trainer = self.step(
+            "CONTAINER", "train", options, ["bash", "slurm/rank.sh", "train", *self.overrides]
+        )
+        seen_s = time.time()
+        while trainer.code is None:
+            self.pause()
+            seen_s = time.time() if self.folder.is_there() else seen_s
+            if time.time() - seen_s > LATE_S:
+                trainer.stop()
+                trainer.end()
+                return Decision(FAIL, f"{self.folder.path} was deleted while the job trained in it")
+        end = self.wait(trainer)
+        is_done = self.folder.marker("done").exists()
+        return decisions.of_training(is_done=is_done, failure=self.folder.failure(), code=end.code)
+
+    # -------------------------------------------------------------------------------------------------------- the end
+    def finish(self, decision: Decision) -> int:
+        """Ends the job as decided and returns its exit code. Only files of this job are touched, and those of the stage
+        only if the job holds the folder."""
+        self.folder.close_service()
+        self.folder.forget_token()
+        if decision.what == REQUEUE:
+            step = self.folder.newest_step()
+            decision = decisions.of_restart(
+                decision,
+                step=step,
+                first_step=self.first_step,
+                num_idle=self.folder.count_idle(step, self.first_step),
+                max_restarts=self.max_restarts,
+            )
+        if decision.what == REQUEUE:
+            return self.requeue(decision)
+        if decision.what == FAIL:
+            say(self.stage, f"failed: {decision.why}")
+            if not self.folder.failure():
+                self.folder.mark_failed(decision.why)
+        else:
+            say(self.stage, decision.why or "done")
+        self.folder.note_state(decisions.ENDED, decision.why or "done")
+        return {decisions.DONE: 0, STOP: 143}.get(decision.what, 1)
+
+    def requeue(self, decision: Decision) -> int:
+        """Gives the job back to the queue, without the bad nodes."""
+        say(self.stage, decision.why)
+        signal.signal(
+            signal.SIGTERM, signal.SIG_IGN
+        )  # the requeue's, which would end this process before leave_out
+        self.folder.note_state(decisions.REQUEUED, decision.why)
+        job = self.allocation.job
+        done = commands.run("scontrol", "requeue", job)
+        if done.returncode:
+            now = commands.fields_of("job", job)
+            restarts = int(now.get("Restarts", "0"))
+            words = done.stderr.strip()
+            decision_now = decisions.of_refused_requeue(
+                now.get("JobState", ""), restarts, self.allocation.start, words
+            )
+            say(self.stage, decision_now.why)
+            if decision_now.what == REFUSE:
+                self.folder.note_state(decisions.ENDED, decision_now.why)
+                return 1
+        if decision.bad_nodes:
+            self.leave_out(decision.bad_nodes)
+        return 0
+
+    def leave_out(self, nodes: Sequence[str]) -> None:
+        """Excludes nodes from the next start of this job, which is in the queue again: Slurm changes only a job that
+        waits."""
+        self.folder.note_excluded(nodes)
+        job, names = self.allocation.job, ",".join(nodes)
+        known = commands.fields_of("job", job).get("ExcNodeList", "(null)")
+        all_names = names if known == "(null)" else f"{known},{names}"
+        if commands.run("scontrol", "update", f"JobId={job}", f"ExcNodeList={all_names}").returncode:
+            say(
+                self.stage,
+                f"Slurm does not exclude {names}: submit the launcher again with --exclude={names}",
+            )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Trains a stage and returns the job's exit code."""
+    stage, *others = arguments
+    try:
+        return Job(stage, others).run()
+    except Mistake as mistake:
+        say(stage, f"error: {mistake}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
