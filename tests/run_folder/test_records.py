@@ -1,0 +1,101 @@
+"""Rollouts and digests of a step: what is read is what was written, and half of a write is nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nemo_prorl.run_folder.records import (
+    DIGESTS,
+    DigestLog,
+    read_digests,
+    read_rollouts,
+    rollout_files,
+    write_rollouts,
+)
+from nemo_prorl.types import Finish, Rollout, RunState
+from reward.protocol import GradeStatus, ScoreResult
+from tests.training.conftest import make_prompt
+
+
+def a_rollout(uid: str, sibling: int) -> Rollout:
+    rng = np.random.default_rng(sibling)
+    return Rollout(
+        prompt=make_prompt(uid),
+        sibling=sibling,
+        token_ids=rng.integers(0, 2**31 - 1, 5).astype(np.int32),
+        sampler_logprobs=rng.normal(size=5).astype(np.float32),
+        text="π ≈ 3\x00\ud7ff",
+        finish=Finish.length if sibling else Finish.stop,
+        policy_version=7,
+    )
+
+
+VERDICTS = [
+    ScoreResult(
+        request_id="a", status=GradeStatus.graded, score=0.1 + 0.2, verdict="right", details={"x": [1]}
+    ),
+    ScoreResult(
+        request_id="b", status=GradeStatus.infra_error, score=None, verdict="", details={"reason": "gone"}
+    ),
+]
+
+
+def test_rollouts_and_verdicts_are_read_as_they_were_written(tmp_path: Path) -> None:
+    rows = [(f"id{sibling}", a_rollout("p", sibling), VERDICTS[sibling]) for sibling in (0, 1)]
+    write_rollouts(tmp_path, 4, 0, rows[:1])
+    write_rollouts(tmp_path, 4, 1, rows[1:])
+    write_rollouts(tmp_path, 5, 0, [])
+    found = read_rollouts(tmp_path, 4)
+    assert sorted(found) == [("p", 0), ("p", 1)]
+    assert read_rollouts(tmp_path, 5) == {}
+    for request_id, rollout, verdict in rows:
+        row = found[rollout.prompt.uid, rollout.sibling]
+        assert (row.request_id, row.text, row.finish, row.policy_version) == (
+            request_id, rollout.text, rollout.finish, rollout.policy_version,
+        )  # fmt: skip
+        assert row.token_ids.tobytes() == rollout.token_ids.tobytes()
+        assert row.logprobs.tobytes() == rollout.sampler_logprobs.tobytes()
+        assert (row.verdict.status, row.verdict.score, row.verdict.details) == (
+            verdict.status, verdict.score, verdict.details,
+        )  # fmt: skip
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.parquet as pq
+
+    def fail(_table: object, aside: Path, **_options: object) -> None:
+        Path(aside).write_bytes(b"PAR1")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_rollouts(tmp_path, 4, 0, [("id", a_rollout("p", 0), VERDICTS[0])])
+    assert list(rollout_files(tmp_path).all()) == []
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+
+
+def test_a_resume_deletes_later_lines_and_a_torn_one_and_notes_new_inputs_once(tmp_path: Path) -> None:
+    log, state = DigestLog(tmp_path, 0), RunState(stage="main")
+    log.begin(state, {"options": {"a": 1}})
+    for step in (1, 2, 3):
+        state.step = step
+        log.add(state, {"phases": {"prompts": {"p": f"{step:04x}"}}})
+    path = tmp_path / DIGESTS
+    with path.open("a") as file:
+        file.write('{"step": 4, "stage": "main", "pha')
+    assert sorted(read_digests(tmp_path).steps) == [1, 2, 3]
+    again = DigestLog(tmp_path, 2)
+    state.step = 2
+    again.begin(state, {"options": {"a": 1}})
+    found = read_digests(tmp_path)
+    assert (sorted(found.steps), len(found.inputs), found.damaged) == ([1, 2], 1, frozenset())
+    again.begin(state, {"options": {"a": 2}})
+    state.step = 3
+    again.add(state, {"phases": {}})
+    found = read_digests(tmp_path)
+    assert len(found.inputs) == 2
+    assert found.inputs[found.steps[3]["of_inputs"]] == {"options": {"a": 2}}
+    assert found.inputs[found.steps[2]["of_inputs"]] == {"options": {"a": 1}}

@@ -1,0 +1,135 @@
+"""`verify` on the real engines: a recorded step is equal again, and a planted change is named in its phase."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nemo_prorl.__main__ import main
+from nemo_prorl.run_folder.records import DIGESTS
+from nemo_prorl.run_folder.telemetry import read_metrics
+from tests.engines.conftest import run_ranks
+from tests.training.tiny import TIMEOUT_S, Case
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+OVERRIDES = (
+    "trainer.num_steps=3",
+    "exp_manager.record_rollouts=2",
+    "exp_manager.checkpoint_callback_params.every_n_train_steps=1",
+    "exp_manager.checkpoint_callback_params.save_last_k=5",
+)
+
+
+def verify(*arguments: str) -> tuple[int, str]:
+    """Returns the exit code and the output of `verify`, in a process of its own."""
+    code, text = run_ranks(_verify, 1, timeout_s=TIMEOUT_S, arguments=["verify", *arguments])[0]
+    print(text)
+    return code, text
+
+
+def _verify(arguments: list[str]) -> tuple[int, str]:
+    with redirect_stdout(StringIO()) as output:
+        code = main(arguments)
+    return code, output.getvalue()
+
+
+@pytest.fixture(scope="module", params=[(), ("lora.rank=4",)], ids=["all weights", "low rank"])
+def run(case: Case, request: pytest.FixtureRequest) -> Path:
+    name = f"verified{len(request.param)}"
+    case.train_forked(name, *OVERRIDES, *request.param)
+    return case.run_dir(name)
+
+
+@pytest.fixture
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "run"))
+
+
+def test_every_step_is_equal_again_from_the_start(run: Path) -> None:
+    """Step 2 with its recorded rollouts, the others sampled again; all of them sampled again; and one alone."""
+    for options in (("--steps", "1..3"), ("--steps", "1..3", "--sample-again"), ("--step", "3")):
+        code, text = verify(str(run), *options)
+        assert code == 0
+        assert "Exact: every bit is compared." in text
+        assert text.count("weights at the start") == (1 if "--step" in options else 3)
+        assert "DIFFER" not in text
+
+
+def test_a_recorded_token_that_was_changed_is_named(copied: Path) -> None:
+    (file,) = (copied / "rollouts").glob("step-00000002-*.parquet")
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    rows[0]["token_ids"][0] ^= 1
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), file)
+    code, text = verify(str(copied), "--step", "2")
+    assert code == 1
+    first = next(line for line in text.splitlines() if "DIFFER" in line)
+    assert first.split("DIFFER")[0].strip() == "rollouts"
+    assert rows[0]["uid"] in first
+    assert verify(str(copied), "--step", "2", "--sample-again")[0] == 0
+
+
+def test_a_digest_of_another_weight_is_named(copied: Path) -> None:
+    """The hash of one tensor after step 3 is replaced, and the line is written as if it were right."""
+    from nemo_prorl.run_folder import records
+
+    path = copied / DIGESTS
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    phases = lines[-1]["phases"]["weights"]
+    name = next(iter(phases)) if isinstance(phases, dict) else 0
+    phases[name] = "0" * len(phases[name])
+    path.write_text(
+        "".join(json.dumps(records._checked(line) if "phases" in line else line) + "\n" for line in lines)
+    )
+    code, text = verify(str(copied), "--step", "3")
+    assert code == 1
+    assert [line.split("DIFFER")[0].strip() for line in text.splitlines() if "DIFFER" in line] == ["weights"]
+
+
+def test_a_torn_line_and_a_step_that_nobody_took_cannot_be_verified(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copied / DIGESTS
+    path.write_text(path.read_text()[:-40])  # as a kill in the middle of a write leaves it
+    for step in ("3", "9"):
+        assert main(["verify", str(copied), "--step", step]) == 2
+        assert "has no digest of step" in capsys.readouterr().err
+    assert main(["verify", str(copied.parent)]) == 2
+
+
+def test_a_metric_of_the_users_is_measured_afterwards(copied: Path, tmp_path: Path) -> None:
+    """The loop's own loss and entropy, computed by a function from the step's result, and the policy's own answer."""
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n"
+        "from nemo_prorl.algorithm.metrics import UpdateStatistics\n"
+        "def entropy(step, policy):\n"
+        "    return [s for s in step.statistics]\n"
+        "def agrees(batch, policy):\n"
+        "    now = policy.logprobs(batch.tokens)\n"
+        "    mask = batch.tokens.response_mask_BT\n"
+        "    return UpdateStatistics(minima={'my/off': float(np.abs(now - batch.old_logprobs_BT)[mask].max())})\n"
+    )
+    code, text = verify(str(copied), "--steps", "2..3", "--metric", f"{tmp_path}/mine.py:entropy")
+    assert code == 0
+    assert "wrote 2 step(s)" in text
+    measured = {
+        line["step"]: line
+        for line in map(json.loads, (copied / "remeasured" / "entropy.jsonl").read_text().splitlines())
+    }
+    recorded = {record["step"]: record for record in read_metrics(copied / "metrics.jsonl")}
+    assert sorted(measured) == [2, 3]
+    for step, line in measured.items():
+        shared = [key for key in line if key.startswith("objective/")]
+        assert len(shared) > 10
+        assert {key: line[key] for key in shared} == {key: recorded[step][key] for key in shared}
+    assert verify(str(copied), "--step", "2", "--metric", f"{tmp_path}/mine.py:agrees")[0] == 0
+    (line,) = map(json.loads, (copied / "remeasured" / "agrees.jsonl").read_text().splitlines())
+    assert 0.0 <= line["my/off"] < 1e-5  # of the first update, which has the weights of the old ones
