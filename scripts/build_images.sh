@@ -51,7 +51,8 @@ run_in() { # IMAGE COMMAND...
     # shellcheck disable=SC2016 # the inner shell expands them
     unshare --mount --pid --fork bash -c 'set -e; root=$1; directory=$2; path=$3; shift 3
         mount --bind "$root" "$root" && mount -o remount,bind,ro "$root"
-        mount -t tmpfs tmpfs "$root/tmp" && mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev"
+        mount -t tmpfs tmpfs "$root/tmp" && mount -t proc proc "$root/proc"
+        mount --rbind /dev "$root/dev" && mount --rbind /sys "$root/sys"
         exec env -i HOME=/tmp "PATH=$path" chroot --userspec=1000:1000 "$root" sh -c "cd \"$directory\" && exec \"\$@\"" - "$@"' \
         - "$root" "$("${builder[@]}" inspect --format '{{.OCIv1.Config.WorkingDir}}' "$container")" \
         "$("${builder[@]}" inspect --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' "$container" |
