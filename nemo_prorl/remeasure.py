@@ -1,13 +1,9 @@
-"""Metrics that nobody logged: a user's function measures the steps of a recorded run, which are computed again.
-
-RUN/remeasured/NAME.jsonl    one line per step: step, stage, and the metrics that the function returned
-"""
+"""Metrics that nobody logged: a user's function measures the steps of a recorded run, which are computed again."""
 
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -17,12 +13,9 @@ from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics
 from nemo_prorl.config import ConfigError
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import LossFunction, Policy
-from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.training.step import StepResult
 from nemo_prorl.types import TrainBatch, UpdateReport
 
-FOLDER = "remeasured"
 Measured = UpdateStatistics | Sequence[UpdateStatistics]
 
 
@@ -95,22 +88,3 @@ def load_metric(text: str) -> Metric:
             f"every step, or `def {name}(batch, policy)` to be called before every update."
         )
     return Metric(name=name, function=function, of_updates=parameters[0] == "batch")
-
-
-def write_remeasured(run_dir: Path, name: str, lines: Sequence[Mapping[str, Any]]) -> Path:
-    """Writes the metrics of some steps, each with its step and stage, and keeps those of other steps. Returns the
-    file, which is replaced as a whole."""
-    path = run_dir / FOLDER / f"{name}.jsonl"
-    before = read_records(path)[0] if path.is_file() else []
-    merged = {line["step"]: line for line in [*before, *lines]}
-    text = "".join(json.dumps(merged[step]) + "\n" for step in sorted(merged))
-    path.parent.mkdir(exist_ok=True)
-    replace_text(path, text)
-    return path
-
-
-def read_remeasured(run_dir: Path) -> Iterator[tuple[int, str, float]]:
-    """Yields (step, name, value) of every metric that was measured afterwards."""
-    for path in sorted((run_dir / FOLDER).glob("*.jsonl")):
-        for line in read_records(path)[0]:
-            yield from ((line["step"], key, value) for key, value in line.items() if isinstance(value, float))

@@ -9,7 +9,8 @@ import pytest
 
 from nemo_prorl.algorithm.metrics import UpdateStatistics
 from nemo_prorl.config import ConfigError
-from nemo_prorl.remeasure import load_metric, read_remeasured, write_remeasured
+from nemo_prorl.remeasure import load_metric
+from nemo_prorl.run_folder.records import read_remeasured, write_remeasured
 
 
 @pytest.mark.parametrize(

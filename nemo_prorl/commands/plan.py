@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         check_stage(config, cluster, model)
     check_handovers(chain)
     lines = (stage_text if of_one_stage else chain_text)(chain, cluster, model)
-    show([*lines, *_hours(cases, model), *remaining_text(missing_files(chain), model)])
+    show([*lines, *_records(cases), *_hours(cases, model), *remaining_text(missing_files(chain), model)])
     return 0
 
 
@@ -82,6 +82,25 @@ def _add_estimates(parser: Parser) -> None:
     parser.add_argument(
         "--informative-share", type=float, help="informative share of sampled prompts (default: 0.6)"
     )
+
+
+def _records(cases: Sequence[Case]) -> list[str]:
+    """Returns a sentence on the size of what exp_manager.record_rollouts keeps; nothing if it is 0."""
+    from nemo_prorl.cluster.plan.text import large
+    from nemo_prorl.run_folder.records import BYTES_A_TOKEN
+
+    kept = [
+        (case.config.trainer.num_steps // every, case.sampled_rollouts * case.response_tokens * BYTES_A_TOKEN)
+        for case in cases
+        if (every := case.config.exp_manager.record_rollouts)
+    ]
+    if not kept:
+        return []
+    steps, total = sum(num for num, _ in kept), sum(num * size for num, size in kept)
+    return [
+        f"exp_manager.record_rollouts keeps {large(max(size for _, size in kept))} bytes of the largest step, "
+        f"{large(total)} of all {steps:,} that are recorded, and the compressed text of the responses."
+    ]
 
 
 def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:

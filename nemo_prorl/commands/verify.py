@@ -206,7 +206,8 @@ def _within(
 def _measure(plan: Plan, text: str, *, sample_again: bool) -> int:
     from nemo_prorl import rerun
     from nemo_prorl.distributed import initialise
-    from nemo_prorl.remeasure import load_metric, write_remeasured
+    from nemo_prorl.remeasure import load_metric
+    from nemo_prorl.run_folder.records import write_remeasured
 
     metric = load_metric(text)
     trainer = plan.config.trainer

@@ -14,7 +14,7 @@ from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.drawings import Drawing, curve_of, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
 from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
-from nemo_prorl.report.panels import SECTIONS, Section
+from nemo_prorl.report.panels import SECTIONS, Section, remeasured
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.metric_docs import metric_doc
 from nemo_prorl.run_folder.origin import flatten
@@ -58,8 +58,9 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
 
 def section_drawings(runs: Sequence[Run]) -> list[tuple[Section, list[Drawing]]]:
     """Returns every section for which the runs have numbers."""
+    sections = [*SECTIONS, remeasured(frozenset().union(*(run.metrics for run in runs)))]
     drawn = (
-        (section, [one for panel in section.panels for one in draw(panel, runs)]) for section in SECTIONS
+        (section, [one for panel in section.panels for one in draw(panel, runs)]) for section in sections
     )
     return [(section, drawings) for section, drawings in drawn if drawings]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from nemo_prorl.report.runs import BANDS, BEFORE, NOW, OTHER, OUTSIDE_STEP, PHASES
+from nemo_prorl.run_folder.records import REMEASURED
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 
@@ -425,6 +426,26 @@ TIME = Section(
 )
 
 SECTIONS = (DYNAMICS, REWARD, SAMPLING, DIFFICULTY, OPTIMISATION, MISMATCH, TIME)
+
+
+def remeasured(metrics: Iterable[str]) -> Section:
+    """Returns a section with a chart of each metric that `verify --metric` has measured."""
+    names = names_in(f"{REMEASURED}/{{}}", metrics)
+    return Section(
+        name=REMEASURED,
+        title="Measured afterwards",
+        intro="Metrics of your own, from steps that verify --metric has computed again.",
+        panels=tuple(
+            Panel(
+                name=f"{REMEASURED}-{number}",
+                title=name,
+                unit=name,
+                series=((f"{REMEASURED}/{name}", name),),
+                reading="Your function says what it means; steps that it did not measure are left out.",
+            )
+            for number, name in enumerate(names)
+        ),
+    )
 
 
 def expand(panel: Panel, metrics: Iterable[str]) -> list[tuple[str, str]]:

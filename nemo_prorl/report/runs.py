@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -20,6 +21,7 @@ from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
 from nemo_prorl.run_folder.difficulty import difficulty_files, read_difficulty
 from nemo_prorl.run_folder.origin import flatten
+from nemo_prorl.run_folder.records import REMEASURED, read_remeasured
 from nemo_prorl.run_folder.starts import Start, read_starts
 from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
@@ -95,7 +97,8 @@ class Run:
     name: str
     folder: Path
     records: tuple[Record, ...]
-    """Lines of metrics.jsonl in order, extended by time/other_s and the difficulty metrics."""
+    """Lines of metrics.jsonl in order, extended by time/other_s and the metrics of RUN/difficulty/ and
+    RUN/remeasured/."""
     num_unread_lines: int
     """Damaged lines of metrics.jsonl, without a last one that is still being written."""
     configs: Mapping[str, Mapping[str, Any]]
@@ -169,6 +172,9 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
         raise ConfigError(f"{metrics} has no whole line yet: wait for the run's first step.")
     stages = list(dict.fromkeys(record["stage"] for record in records))
     difficulty, no_difficulty = difficulty_metrics(folder) if with_prompts else ({}, [])
+    added = defaultdict(dict, difficulty)
+    for step, metric, value in read_remeasured(folder):
+        added[step][f"{REMEASURED}/{metric.replace('/', '.')}"] = value
     conversations, no_samples = read_conversations(folder) if with_prompts else ((), [])
     tables, unread = _read_tables(folder / "evaluation")
     log = folder / "run.log"
@@ -180,7 +186,7 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
     return Run(
         name=name or folder.resolve().name,
         folder=folder,
-        records=tuple(_completed(record, difficulty) for record in records),
+        records=tuple(_completed(record, added) for record in records),
         num_unread_lines=num_unread_lines,
         unread_files=(
             *(f"difficulty/{name}" for name in no_difficulty),
@@ -199,12 +205,12 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
     )
 
 
-def _completed(record: Record, difficulty: Mapping[int, Mapping[str, float]]) -> Record:
-    """Adds computed metrics to a step: its difficulty metrics and the time that no phase explains."""
+def _completed(record: Record, added: Mapping[int, Mapping[str, float]]) -> Record:
+    """Adds to a step the metrics of other files, and the time that no phase explains."""
     completed = dict(record)
     if "reward/mean" not in record:
         return completed
-    completed |= difficulty.get(record["step"], {})
+    completed |= added.get(record["step"], {})
     if "time/step_s" in record:
         known = sum(record.get(phase, 0.0) for phase in PHASES)
         completed[OTHER] = max(0.0, record["time/step_s"] - known)

@@ -1,14 +1,16 @@
-"""What a run keeps so that its steps can be computed again: hashes of every step, and rollouts of some.
+"""What a run keeps so that its steps can be computed again: hashes of every step, and rollouts of some. And what was
+measured when they were.
 
 RUN/digests.jsonl                          a line per step, and one with the inputs whenever they have changed
 RUN/rollouts/step-00000040-rank0.parquet   rollouts and verdicts of a step, from the rank that sampled them
+    RUN/remeasured/NAME.jsonl                  a line per step with the metrics of `verify --metric FILE.py:NAME`
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -16,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.run_folder.storage import StepFiles, replacing_file
+from nemo_prorl.run_folder.storage import StepFiles, replace_text, replacing_file
 from nemo_prorl.run_folder.telemetry import append_metrics, read_records, rewind_metrics
 from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
 from reward.protocol import GradeStatus, ScoreResult
 
 DIGESTS = "digests.jsonl"
+REMEASURED = "remeasured"
 CHECK = "check"
 """Key of a line's own hash, which shows whether the line is what was written."""
 BYTES_A_TOKEN = 8
@@ -34,6 +37,8 @@ class DigestLog:
     def __init__(self, run_dir: Path, step: int) -> None:
         """Deletes what was written about steps after `step`, where the run begins or resumes."""
         self._path = run_dir / DIGESTS
+        for path in remeasured_files(run_dir):
+            rewind_metrics(path, sys.maxsize, step)
         kept = rewind_metrics(self._path, sys.maxsize, step)
         inputs = [record for record in kept if "inputs" in record and "phases" not in record]
         self._inputs = inputs[-1] if inputs else {}
@@ -167,3 +172,27 @@ def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRol
                 ),
             )
     return found
+
+
+def remeasured_files(run_dir: Path) -> list[Path]:
+    """Returns the files of all metrics that were measured afterwards."""
+    return sorted((run_dir / REMEASURED).glob("*.jsonl"))
+
+
+def write_remeasured(run_dir: Path, name: str, lines: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes the metrics of some steps, each with its step and stage, and keeps those of other steps. Returns the
+    file, which is replaced as a whole."""
+    path = run_dir / REMEASURED / f"{name}.jsonl"
+    before = read_records(path)[0] if path.is_file() else []
+    merged = {line["step"]: line for line in [*before, *lines]}
+    text = "".join(json.dumps(merged[step]) + "\n" for step in sorted(merged))
+    path.parent.mkdir(exist_ok=True)
+    replace_text(path, text)
+    return path
+
+
+def read_remeasured(run_dir: Path) -> Iterator[tuple[int, str, float]]:
+    """Yields (step, name, value) of every metric that was measured afterwards."""
+    for path in remeasured_files(run_dir):
+        for line in read_records(path)[0]:
+            yield from ((line["step"], key, value) for key, value in line.items() if isinstance(value, float))

@@ -1,7 +1,7 @@
 """Takes a run back to the start of a stage, or to one of its checkpoints. What came later is moved, never deleted.
 
-RUN/set_aside/TIME/    checkpoints/, stages/, and the files of later steps (STEP_FOLDERS); metrics.jsonl and
-                       digests.jsonl, whole
+RUN/set_aside/TIME/    checkpoints/, stages/, and the files of later steps (STEP_FOLDERS); metrics.jsonl,
+                       digests.jsonl and remeasured/, whole
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
-from nemo_prorl.run_folder.records import DIGESTS, DigestLog
+from nemo_prorl.run_folder.records import DIGESTS, DigestLog, remeasured_files
 from nemo_prorl.run_folder.telemetry import rewind_metrics
 
 FOLDER = "set_aside"
@@ -51,14 +51,13 @@ def rewind(run_dir: Path, stage: str, step: int | None = None) -> Rewound:
     moved = tuple(_later(run_dir, kept, reopened="" if step is None else stage))
     aside = run_dir / FOLDER / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
     aside.mkdir(parents=True)
-    if (run_dir / RECORDS).is_file():
-        shutil.copy2(run_dir / RECORDS, aside / RECORDS)
-        rewind_metrics(
-            run_dir / RECORDS, last.state.num_records if last else 0, last.state.step if last else 0
-        )
-    if (run_dir / DIGESTS).is_file():
-        shutil.copy2(run_dir / DIGESTS, aside / DIGESTS)
-        DigestLog(run_dir, last.state.step if last else 0)
+    for path in filter(Path.is_file, [run_dir / RECORDS, run_dir / DIGESTS, *remeasured_files(run_dir)]):
+        copy = aside / path.relative_to(run_dir)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy2(path, copy)
+    num_records, last_step = (last.state.num_records, last.state.step) if last else (0, 0)
+    rewind_metrics(run_dir / RECORDS, num_records, last_step)
+    DigestLog(run_dir, last_step)
     for path in moved:
         target = aside / path.relative_to(run_dir)
         target.parent.mkdir(exist_ok=True)

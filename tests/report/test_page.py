@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import pytest
 
 from nemo_prorl.commands import report
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.page import shown, write_report
+from nemo_prorl.report.page import page_html, section_drawings, shown, write_report
+from nemo_prorl.report.runs import Run, read_run
+from nemo_prorl.run_folder.records import write_remeasured
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from tests.report.made_up_runs import write_run
 
@@ -243,3 +246,20 @@ def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> 
         assert page["overflowing"] == 0, name
     assert found["linesLeft"] == 2  # the curves of mean, median and 99th percentile
     assert found["zoomed"] == [5, 15]
+
+
+def test_a_metric_that_was_measured_afterwards_has_a_chart_of_its_own(make_run: Callable[..., Run]) -> None:
+    run = make_run(num_steps=6, num_stages=1)
+    assert "remeasured" not in {section.name for section, _ in section_drawings([run])}
+    lines = [{"step": step, "stage": "run1", "my/ess": step / 10} for step in (2, 3, 5)]
+    write_remeasured(run.folder, "ess", lines)
+    measured = read_run(run.folder)
+    (drawings,) = [
+        drawings for section, drawings in section_drawings([measured]) if section.name == "remeasured"
+    ]
+    (drawing,) = drawings
+    assert drawing.panel.title == "my.ess"
+    assert [(line.points.steps.tolist(), line.points.values.tolist()) for line in drawing.lines] == [
+        ([2, 3, 5], [0.2, 0.3, 0.5])
+    ]
+    assert "my.ess" in page_html([measured], section_drawings([measured]))

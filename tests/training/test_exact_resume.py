@@ -16,10 +16,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints
+from nemo_prorl.run_folder.records import read_digests, rollout_files
 from nemo_prorl.run_folder.starts import read_starts
 from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
@@ -45,6 +47,7 @@ OVERRIDES = (
     "algorithm.entropy_anneal_steps=5",
     "trainer.warmup_updates=6",
     "dynamic_sampling.oversample=1.25",
+    "exp_manager.record_rollouts=1",
 )
 PHASES = (
     "sampling",
@@ -122,7 +125,7 @@ def killed(case: Case, run: str, overrides: tuple[str, ...], kill: Kill) -> str:
         process.kill()
     process.join(60)
     assert process.exitcode in (0, -9), (case.folder / f"{run}.txt").read_text()[-3000:]
-    return "" if process.exitcode == 0 else f"{kill}: {read_heartbeat(case.run_dir('killed'))}"
+    return "" if process.exitcode == 0 else f"{kill}: {read_heartbeat(case.run_dir(run))}"
 
 
 def wait_for(process: BaseProcess, run_dir: Path, kill: Kill) -> None:
@@ -171,6 +174,19 @@ def test_every_number_of_every_step_is_the_same(runs: Runs) -> None:
     whole, resumed = (read_metrics(folder / "metrics.jsonl") for folder in (runs.whole, runs.killed))
     assert [timeless(record) for record in resumed] == [timeless(record) for record in whole]
     assert [record["step"] for record in whole] == list(range(NUM_STEPS + 1))
+
+
+def test_every_digest_and_every_recorded_rollout_is_the_same(runs: Runs) -> None:
+    whole, resumed = (read_digests(folder) for folder in (runs.whole, runs.killed))
+    assert whole.damaged == resumed.damaged == frozenset()
+    assert sorted(whole.steps) == sorted(resumed.steps) == list(range(1, NUM_STEPS + 1))
+    for step, line in whole.steps.items():
+        for part in ("phases", "updates", "was_ahead"):
+            assert resumed.steps[step][part] == line[part], (step, part)
+        files = (rollout_files(folder).path(step, "rank0") for folder in (runs.whole, runs.killed))
+        recorded, again = map(pq.read_table, files)
+        assert recorded.num_rows > 0
+        assert again.equals(recorded), step
 
 
 def test_weights_moments_and_reference_are_the_same(runs: Runs, tmp_path: Path) -> None:

@@ -34,9 +34,16 @@ def consumed(tmp_path: Path) -> Path:
         mark_done(run, stage, outcome="saturated", checkpoint="")
         (run / "stages" / f"{stage}.yaml").write_text(f"stage: {{name: {stage}}}\n")
     for step in range(1, 31):
-        append_metrics(run / "metrics.jsonl", {"step": step, "stage": "a" if step <= 20 else "b"})
+        for file in ("metrics.jsonl", "digests.jsonl", "remeasured/mine.jsonl"):
+            (run / file).parent.mkdir(exist_ok=True)
+            append_metrics(run / file, {"step": step, "stage": "a" if step <= 20 else "b"})
     for step in (20, 25, 30):
-        for name in ("samples/step-{}.jsonl", "difficulty/step-{}.parquet", "validations/step-{}-b.parquet"):
+        for name in (
+            "samples/step-{}.jsonl",
+            "difficulty/step-{}.parquet",
+            "validations/step-{}-b.parquet",
+            "rollouts/step-{}-rank0.parquet",
+        ):
             file = run / name.format(f"{step:08d}")
             file.parent.mkdir(exist_ok=True)
             file.write_text("x")
@@ -80,15 +87,15 @@ def test_one_command_leads_back(
         is_resume,
         goes_on,
     )
-    assert [record["step"] for record in read_metrics(consumed / "metrics.jsonl")] == [
-        *range(1, (goes_on or 0) + 1)
-    ]
+    for file in ("metrics.jsonl", "digests.jsonl", "remeasured/mine.jsonl"):
+        assert [record["step"] for record in read_metrics(consumed / file)] == [*range(1, (goes_on or 0) + 1)]
     (aside,) = (consumed / "set_aside").iterdir()
     assert everything(aside) | everything(consumed) >= before, (
         "nothing is lost, and everything keeps its place"
     )
-    steps = {int(path.name[5:13]) for path in consumed.glob("samples/*")}
-    assert steps == {step for step in (20, 25, 30) if step <= (goes_on or 0)}
+    for folder in ("samples", "rollouts"):
+        steps = {int(path.name[5:13]) for path in consumed.glob(f"{folder}/*")}
+        assert steps == {step for step in (20, 25, 30) if step <= (goes_on or 0)}
     said = capsys.readouterr().out
     assert said.startswith(f"stage {stage} {'goes on after' if is_resume else 'begins again with'} ")
     assert str(aside) in said
