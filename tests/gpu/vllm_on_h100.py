@@ -84,7 +84,9 @@ def facts(folder: Path, variant: dict[str, Any]) -> dict[str, Any]:
     config = RunConfig(
         model=ModelConfig(path=str(folder), precision=precision),
         sampler=SamplerConfig(**options),
-        algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token, kl_weighted=True),  # as `ahead` needs
+        algorithm=AlgorithmConfig(
+            correction_level=CorrectionLevel.token, kl_weighted=True
+        ),  # as `ahead` needs
     )
     os.environ["WORLD_SIZE"] = str(config.sampler.tensor_parallel)
     built: list[Any] = []
