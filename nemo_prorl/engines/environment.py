@@ -62,6 +62,9 @@ CUDA_ONLY = {
     # bits of mantissa instead of the trainer's 23. Models in 16 bits, and kernels that name a precision, are not
     # affected.
     "TRITON_F32_DEFAULT": "ieee",
+    # FlashInfer's sampler has neither per-request seeds nor log-probabilities after temperature and top-p, so vLLM would
+    # load it, and perhaps compile it, without ever using it for our requests.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
 
 OPEN_FILES = 65_536
