@@ -62,8 +62,8 @@ CUDA_ONLY = {
     # bits of mantissa instead of the trainer's 23. Models in 16 bits, and kernels that name a precision, are not
     # affected.
     "TRITON_F32_DEFAULT": "ieee",
-    # FlashInfer's sampler has neither per-request seeds nor log-probabilities after temperature and top-p, so vLLM would
-    # load it, and perhaps compile it, without ever using it for our requests.
+    # FlashInfer's sampler has neither seeds of single requests nor log-probabilities after temperature and top-p: vLLM
+    # would load it, and perhaps compile it, without ever using it for our requests.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
 

@@ -383,12 +383,13 @@ def test_the_optimizer_survives_the_way_to_the_host_and_back(
     assert addresses[0] == addresses[1], "memory is pinned once"
     assert len(kept) == len(slots_of(moved)) * (3 if has_copies else 2)
     assert_same(snapshot(moved), snapshot(still))
-    assert all(map(torch.equal, sum(moments(moved).values(), []), sum(moments(still).values(), [])))
+    pairs = zip(moments(moved).values(), moments(still).values(), strict=True)
+    assert all(torch.equal(*moment) for pair in pairs for moment in zip(*pair, strict=True))
     # A hard reset happens while the state is away.
     optimizer_state.to_host(moved.optimizer, kept, main_copies=has_copies)
     moved.reset_optimizer()
     optimizer_state.to_device(moved.optimizer, torch.device("cpu"), main_copies=has_copies)
-    assert not any(moment.any() for moment in sum(moments(moved).values(), []))
+    assert not any(moment.any() for of_one in moments(moved).values() for moment in of_one)
 
 
 def slots_of(policy: MegatronPolicy) -> list[optimizer_state.Slot]:
