@@ -32,6 +32,7 @@ ALWAYS = {
     "HF_HUB_OFFLINE": "1",
     # Progress bars would break up the run's own log lines.
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",  # vLLM's, while it captures CUDA graphs
     # libtorch prints lines about NUMA memory policies at every start.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     # gloo then connects two ranks when they first communicate. By default every rank opens sockets to all others in
