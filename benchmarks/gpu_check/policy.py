@@ -172,6 +172,7 @@ def _moves(folder: Path, ranks: distributed.Ranks, batch: TrainBatch) -> Iterato
     limit is a small part of an update, not 0, because the backward pass of attention on a GPU may sum in another order
     each time."""
     config = configured(folder, VARIANTS[2])
+    config.sampler.release_memory = True
     moved, still = build(config, ranks), build(config, ranks)
     start = {name: tensor.float() for name, tensor in still.named_weights()}
     for policy in (moved, still):

@@ -189,7 +189,7 @@ def _deepscaler(name: str, source: str, gpu: Gpu, seconds: float) -> Row:
     )
 
 
-VERL_MEAN_TOKENS = 1_310.0
+VERL_MEAN_TOKENS = 1_680.0
 """Mean response length of verl's rows, which is not published: fitted together with the derates."""
 
 ROWS = (
@@ -231,6 +231,34 @@ ROWS = (
     ),
     _verl(32, 357.41, 107.71, 313.81),
     _verl(128, 177.85, 53.92, 113.81),
+    Row(
+        name="this trainer 1.5B, 1 H100",
+        source="experiments/gpu.md: gpu-check, 131,072 tokens in rollouts of 2k to 8k",
+        model="r1-distill-qwen-1.5b",
+        num_gpus=1,
+        prompts=17,
+        rollouts=2,
+        mean_tokens=3_839,
+        longest=8_176,
+        prompt_tokens=16,
+        updates=1,
+        pass_tokens=8_192,
+        is_update_only=True,
+        seconds={"updates": 3.205},
+    ),
+    Row(
+        name="this trainer 1.5B, 1 H100",
+        source="experiments/gpu.md: the second step of a run",
+        model="r1-distill-qwen-1.5b",
+        num_gpus=1,
+        prompts=16,
+        rollouts=16,
+        mean_tokens=1_023.9,
+        longest=1_024,
+        prompt_tokens=32,
+        pass_tokens=16_384,
+        seconds={"sampling": 10.0, "log-probabilities": 3.49},
+    ),
     _prime("qwen3-0.6b", 1, 16_384, 2 * 1.38),
     _prime("qwen3-4b", 8, 16_384, 2 * 5.04),
     _prime("qwen3-4b", 8, 65_536, 2 * 18.10),

@@ -32,6 +32,7 @@ ALWAYS = {
     "HF_HUB_OFFLINE": "1",
     # Progress bars would break up the run's own log lines.
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",  # vLLM's, while it captures CUDA graphs
     # libtorch prints lines about NUMA memory policies at every start.
     "TORCH_CPP_LOG_LEVEL": "ERROR",
     # gloo then connects two ranks when they first communicate. By default every rank opens sockets to all others in
@@ -62,6 +63,9 @@ CUDA_ONLY = {
     # bits of mantissa instead of the trainer's 23. Models in 16 bits, and kernels that name a precision, are not
     # affected.
     "TRITON_F32_DEFAULT": "ieee",
+    # FlashInfer's sampler has neither seeds of single requests nor log-probabilities after temperature and top-p: vLLM
+    # would load it, and perhaps compile it, without ever using it for our requests.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
 
 OPEN_FILES = 65_536

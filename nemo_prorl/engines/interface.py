@@ -60,6 +60,8 @@ class Sampler(Protocol):
 
     num_preemptions: int
     """Rollouts that were evicted from a full KV cache, and later recomputed, since the sampler was built."""
+    released_gib: float
+    """GPU memory, in GiB, that `sleep` has given back and torch still counts as reserved."""
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
         """Replaces all weights by `weights`, the complete set under Hugging Face names, and returns what arrived.
@@ -185,7 +187,7 @@ class Policy(Protocol):
 
     def take_peak_gib(self) -> float:
         """Returns the largest amount of memory, in GiB, that torch has reserved on this rank's GPU since the last call;
-        0 on CPU. Memory that vLLM's sleep mode has released may still count."""
+        0 on CPU. What a sleeping sampler has given back (`Sampler.released_gib`) counts too."""
         ...
 
     def in_use(self) -> Mapping[str, str]:

@@ -27,6 +27,7 @@ class RecordedSampler:
     """See `engines.interface.Sampler`. Steps without records are sampled by another sampler, if there is one."""
 
     num_preemptions = 0
+    released_gib = 0.0
 
     def __init__(self, records: Callable[[int], Records], other: Sampler | None = None) -> None:
         """records: returns what was recorded under a seed of `SamplingSettings`; empty if nothing was."""

@@ -73,7 +73,9 @@ class ProRLTrainer:
         self._measured = {**self.measured, **self._last_validation()}
         """Metrics of the current weights, from which the next checkpoint takes its score: those of the last step or,
         after a reset to an earlier checkpoint, those of that checkpoint's validation."""
-        self.stopwatch = Stopwatch(self.watchdog.enter, self.policy.take_peak_gib)
+        self.stopwatch = Stopwatch(
+            self.watchdog.enter, lambda: self.policy.take_peak_gib() - self.sampler.released_gib
+        )
         self.stepper = Stepper(
             config=config,
             ranks=self.ranks,

@@ -175,6 +175,7 @@ class ScriptedSampler:
     version: int = 0
     weight: float = 0.0
     num_preemptions: int = 0
+    released_gib: float = 0.0
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> LoadedWeights:
         received = dict(weights)

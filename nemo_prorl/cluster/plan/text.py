@@ -184,7 +184,7 @@ def hours_text(of_papers: float, of_steps: tuple[float, float]) -> list[str]:
     return [
         f"GPU hours: {of_papers:,.0f} on H100 at the speed of the papers' chain, whose {PAPER_GPU_HOURS:,} include "
         f"validation, checkpoints and restarts; {range_text(of_steps)} for the steps alone, a floor by the formulas of "
-        f"plan --time, which were never measured on a GPU. Ask for {of_papers:,.0f} in an allocation request, because "
+        f"plan --time, which were measured on one GPU only. Ask for {of_papers:,.0f} in an allocation request, because "
         "only that speed has been reached."
     ]
 

@@ -87,9 +87,7 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
         time = plan_of(Case(model=model, config=config, cluster=cluster, gpu=gpu)).time
     except ConfigError:
         return None
-    return StepHere(
-        low_s=time.low_s, high_s=time.high_s, source="by the formulas of plan --time, never measured on a GPU"
-    )
+    return StepHere(low_s=time.low_s, high_s=time.high_s, source="by the formulas of plan --time")
 
 
 def cpu_seconds(case: Case, *, flops: float, slowdown: float) -> float:

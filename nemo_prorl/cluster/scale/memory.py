@@ -1,8 +1,8 @@
 """Estimates what this trainer holds on a GPU in each phase of a step, in bytes. Each function is one formula.
 
-Policy and sampler share each GPU. While one works, the other's unneeded memory is released: gradients are freed and
-optimizer states move to the host after the last update of a step; the reference stays on the host and is copied to the
-GPU for its pass; vLLM keeps its memory, or releases nearly all of it during updates (sampler.release_memory).
+Policy and sampler share each GPU. The reference stays on the host and is copied to the GPU for its pass. With
+sampler.release_memory each of the two makes room for the other: gradients are freed and optimizer states move to the
+host after the last update of a step, and vLLM releases nearly all of its memory during updates.
 """
 
 from __future__ import annotations
@@ -253,7 +253,13 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
         weights["factors"] = float(factor_bytes(model, config, stage))
     vllm = {"vLLM": sum(vllm_parts.values())}
     asleep = waking = vllm
+    trained = {
+        "gradients": float(gradient_bytes(num_trained) + matrix_gradient_bytes(model, config)),
+        "optimizer": optimizer_bytes(num_trained, config, case.data_parallel),
+    }
+    staying = trained
     if config.sampler.release_memory:
+        staying = {}
         asleep = {"vLLM": vllm_parts["CUDA graphs"]}
         # The KV cache is allocated when the weights are in place, from memory that the refit has given back
         # (VllmSampler.load_weights). A refit that is repeated because of wrong tensors has it; that is not planned for.
@@ -275,17 +281,16 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
     forward_head = beside + head_bytes(model, config, num_tokens, backward=False) * last
     backward_head = beside + head_bytes(model, config, num_tokens, backward=True) * last
     return {
-        "sampling": {**weights, "logits": tempered, **vllm},
-        "passes": {**weights, **reference, "activations": working, "logits": forward_head, **vllm},
+        "sampling": {**weights, **staying, "logits": tempered, **vllm},
+        "passes": {**weights, **reference, **staying, "activations": working, "logits": forward_head, **vllm},
         "updates": {
             **weights,
-            "gradients": float(gradient_bytes(num_trained) + matrix_gradient_bytes(model, config)),
-            "optimizer": optimizer_bytes(num_trained, config, case.data_parallel),
+            **trained,
             "activations": kept + working,
             "logits": backward_head,
             **asleep,
         },
-        "refit": {**weights, "refit": refit_bytes(model, config), **waking},
+        "refit": {**weights, **staying, "refit": refit_bytes(model, config), **waking},
     }
 
 
@@ -301,13 +306,15 @@ def refit_bytes(model: Architecture, config: RunConfig) -> float:
 
 
 def _host(case: Case, stage: int) -> dict[str, float]:
-    """The reference always; optimizer states while the sampler works; what a rank writes of weights and states, from
-    the beginning of a save until it is on disk. The first is pinned, which torch rounds up to powers of two, tensor by
-    tensor. A sleeping sampler holds nothing: the refit brings its weights."""
+    """The reference always; memory for the optimizer states, if they have to leave the GPU; what a rank writes of
+    weights and states, from the beginning of a save until it is on disk. The first is pinned, which torch rounds up to
+    powers of two, tensor by tensor. A sleeping sampler holds nothing: the refit brings its weights."""
     config, replicas = case.config, case.data_parallel
     weights = float(element_bytes(config) * parameters_on_rank(case.model, config, stage))
     num_trained, factors = trained_on_rank(case.model, config, stage), factor_bytes(case.model, config, stage)
-    parts = {"reference": weights, "optimizer": optimizer_bytes(num_trained, config, replicas)}
+    parts = {"reference": weights}
+    if config.sampler.release_memory:
+        parts["optimizer"] = optimizer_bytes(num_trained, config, replicas)
     if config.exp_manager.create_checkpoint_callback:
         parts["checkpoint"] = (weights + factors + optimizer_bytes(num_trained, config, 1)) / replicas
     return parts

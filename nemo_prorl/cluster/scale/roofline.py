@@ -30,11 +30,11 @@ from nemo_prorl.engines.megatron.architecture import hf_shapes
 class Derates:
     """Shares of the peak rates that programs reach (fitted)."""
 
-    sampling: float = 0.54
+    sampling: float = 0.55
     """Share of the sampling bound."""
-    matrices: float = 0.78
+    matrices: float = 0.45
     """Share of peak FLOPs in the matrix products of a pass of very many tokens through a very wide model."""
-    half_width: float = 6000.0
+    half_width: float = 870.0
     """Hidden size at which a pass of very many tokens reaches half of that."""
 
     def of_pass(self, num_tokens: float, width: int, gpu: Gpu) -> float:
@@ -45,11 +45,11 @@ class Derates:
 
 
 FITTED = Derates()
-RANGE = (0.87, 1.64)
+RANGE = (0.63, 2.25)
 """Published seconds of whole steps over their estimates, the least and the most of the rows that were fitted."""
 SMALL_MODEL = 3e9
 """Parameters below which published runs took much longer than the range (docs/sizing.md)."""
-SMALL_MODEL_FACTOR = (2.5, 4.7)
+SMALL_MODEL_FACTOR = (3.3, 5.9)
 """Published over estimated seconds of DeepScaleR as two users ran it, and of ProRL in all; none of them was fitted."""
 
 ATTENTION_SHARE = 0.5
@@ -66,8 +66,6 @@ SAMPLED_BYTES_A_LOGIT = 32
 """Memory traffic per logit of a sequence in a decoding step (vllm/v1/worker/gpu/sample/, 0.32)."""
 ALL_REDUCE_S = 15e-6
 """Latency of one small all-reduce over NVLink."""
-PAGEABLE_BYTES_S = 6e9
-"""Bandwidth to and from host memory that is not pinned."""
 TENSOR_S = 0.5e-3
 """Overhead of gathering, checking and placing one tensor of a refit, in addition to its bytes."""
 GRADING_TAIL_S = {"code": 5.0, "math": 1.0, "stem": 1.0, "logic": 0.1, "instruction": 0.1, "": 5.0}
@@ -215,16 +213,18 @@ def gradient_exchange_s(case: Case) -> float:
 
 
 def refit_s(case: Case) -> float:
-    """Returns the time to give the sampler new weights and the host the optimizer's states, and to fetch those again:
-    every rank gathers every tensor of its replica, checks it and keeps its share."""
+    """Returns the time to give the sampler new weights, and with sampler.release_memory to move the optimizer's states
+    to the host and back: every rank gathers every tensor of its replica, checks it and keeps its share."""
     model, config = case.model, case.config
     ranks = config.trainer.tensor_parallel * config.trainer.pipeline_parallel
     whole = element_bytes(config) * model.num_parameters
     gather = whole * (ranks - 1) / ranks / (_link(case, ranks) * LINK_SHARE)
     place = 3 * whole / (case.gpu.memory_bytes_s * BANDWIDTH_SHARE)
     num_tensors = len(hf_shapes(model))
-    states = optimizer_bytes(trained_on_rank(model, config, 0), config, case.data_parallel)
-    return gather + place + num_tensors * TENSOR_S + 2 * states / PAGEABLE_BYTES_S
+    moved = 0.0
+    if config.sampler.release_memory:
+        moved = 2 * optimizer_bytes(trained_on_rank(model, config, 0), config, case.data_parallel)
+    return gather + place + num_tensors * TENSOR_S + moved / (case.gpu.pcie_bytes_s * LINK_SHARE)
 
 
 def forward_flops(case: Case) -> tuple[float, float]:

@@ -4,13 +4,15 @@ the fused one, whole or sharded over replicas, updating the weights themselves o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from nemo_prorl.engines.megatron.core import DistributedOptimizer, MegatronOptimizer
+from nemo_prorl.engines.megatron.host_memory import pinned_like
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -92,17 +94,38 @@ def set_step(optimizer: MegatronOptimizer, step: int) -> None:
                 state["step"].fill_(step)
 
 
-def move(optimizer: MegatronOptimizer, device: torch.device, *, main_copies: bool) -> None:
-    """Moves the moments to `device`, and with `main_copies` also the fp32 copies of 16-bit weights. Megatron's own
-    offload would also move fp32 parameters that are the model's weights, which the refit still reads."""
+def to_host(
+    optimizer: MegatronOptimizer, kept: dict[tuple[int, str], torch.Tensor], *, main_copies: bool
+) -> None:
+    """Moves the moments to host memory, and with `main_copies` also the fp32 copies of 16-bit weights. `kept` holds the
+    pinned tensors between calls: pinning takes long. Megatron's own offload would also move fp32 parameters that are
+    the model's weights, which the refit still reads."""
+    for key, tensor, put in _movable(optimizer, main_copies):
+        if key not in kept:
+            kept[key] = pinned_like(tensor)
+        put(kept[key].copy_(tensor, non_blocking=True))
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def to_device(optimizer: MegatronOptimizer, device: torch.device, *, main_copies: bool) -> None:
+    """Undoes `to_host`."""
+    for _, tensor, put in _movable(optimizer, main_copies):
+        put(torch.empty_like(tensor, device=device).copy_(tensor, non_blocking=True))
+
+
+def _movable(
+    optimizer: MegatronOptimizer, main_copies: bool
+) -> Iterator[tuple[tuple[int, str], torch.Tensor, Callable[[torch.Tensor], None]]]:
+    """Yields a key, a tensor, and a function that puts another one in its place."""
     for inner in _torch_optimizers(optimizer):
-        for state in inner.state.values():
+        for parameter, state in inner.state.items():
             for moment in MOMENTS:
-                state[moment] = state[moment].to(device)
+                yield (id(parameter), moment), state[moment], partial(state.__setitem__, moment)
         if main_copies:
             for group in inner.param_groups:
                 for parameter in group["params"]:
-                    parameter.data = parameter.data.to(device)
+                    yield (id(parameter), "main"), parameter.data, partial(setattr, parameter, "data")
 
 
 def _torch_optimizers(optimizer: MegatronOptimizer) -> Iterator[Any]:

@@ -66,6 +66,8 @@ class MegatronPolicy:
         has_engine = use_transformer_engine(config, torch.cuda.is_available())
         self._packs = config.trainer.packing and has_engine and is_bf16
         self._fuses = config.model.fused_logprobs and can_fuse(self._device)
+        self._on_host: dict[tuple[int, str], torch.Tensor] = {}
+        """Memory of `finish_training`."""
         self._reference: dict[str, torch.Tensor] = {}
         self._reference_hash = ""
         """Hash of the reference; empty until it is computed."""
@@ -303,17 +305,21 @@ class MegatronPolicy:
     # Sharing the GPU with the sampler
 
     def finish_training(self) -> None:
-        """Moves the optimizer's state to host memory and frees the gradient buffers on the GPU. Has no effect on
-        CPU."""
-        if self._device.type == "cuda":
-            optimizer_state.move(self.optimizer, torch.device("cpu"), main_copies=self._has_main_copies)
+        """See `engines.interface.Policy`. Moves the optimizer's state to host memory and frees the gradient buffers. A
+        sampler that keeps its memory has left room for both, so they stay."""
+        if self._makes_room:
+            optimizer_state.to_host(self.optimizer, self._on_host, main_copies=self._has_main_copies)
             self.trainable.wrapped.offload_grad_buffers()
 
     def prepare_for_training(self) -> None:
         """Undoes `finish_training`."""
-        if self._device.type == "cuda":
+        if self._makes_room:
             self.trainable.wrapped.restore_grad_buffers()
-            optimizer_state.move(self.optimizer, self._device, main_copies=self._has_main_copies)
+            optimizer_state.to_device(self.optimizer, self._device, main_copies=self._has_main_copies)
+
+    @property
+    def _makes_room(self) -> bool:
+        return self.config.sampler.release_memory and self._device.type == "cuda"
 
     @property
     def _has_main_copies(self) -> bool:

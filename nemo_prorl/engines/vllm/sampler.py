@@ -76,6 +76,7 @@ class VllmSampler:
         self.num_engines = ranks.layout.world_size // sampler.tensor_parallel
         """Number of engines. Each may be given different prompts."""
         self.num_preemptions = 0
+        self.released_gib = 0.0
         """See `engines.interface.Sampler`."""
         self._on_cpu = current_platform.is_cpu()
         # Sampling ahead runs concurrently with the policy, hence on another stream. It has to be the same stream every
@@ -203,7 +204,7 @@ class VllmSampler:
         `sampler.release_memory`."""
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
-            self._asleep = False
+            self._asleep, self.released_gib = False, 0.0
 
     def sleep(self) -> None:
         """Frees the GPU memory of weights and KV cache (vLLM's sleep level 2). The engine refuses to sample until it is
@@ -211,6 +212,7 @@ class VllmSampler:
         if self._sleeps and not self._asleep:
             self._llm.sleep(level=2)
             self._asleep, self._has_kv_cache = True, False
+            (self.released_gib,) = self._llm.collective_rpc(_asleep_gib)
             self._kv_cache_is_poisoned = True  # memory that is allocated later may hold anything
             self._unusable = "its weights were dropped when it fell asleep; load a complete set"
 
@@ -373,6 +375,14 @@ def _settings(config: RunConfig, *, reads_weights: bool, on_cpu: bool) -> dict[s
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(8192, sampler.context_tokens, sampler.max_sequences),
     }
+
+
+def _asleep_gib(worker: Any) -> float:
+    """Returns the GiB of vLLM's memory pool that have no memory behind them. Runs in the worker."""
+    from vllm.device_allocator.cumem import CuMemAllocator
+
+    pieces = CuMemAllocator.get_instance().pointer_to_data.values()
+    return sum(piece.handle[1] for piece in pieces if piece.is_asleep) / 2**30
 
 
 def _facts(worker: Any) -> dict[str, str]:

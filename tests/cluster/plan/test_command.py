@@ -83,7 +83,7 @@ def test_it_fits_the_terminal(
 
 @pytest.mark.parametrize(
     ("arguments", "of_papers", "of_steps"),
-    [((), "16,000", "2,952-5,565"), (("stage=run1",), "2,286", "410-773")],
+    [((), "16,000", "1,719-6,141"), (("stage=run1",), "2,286", "237-846")],
 )
 def test_both_estimates_of_the_gpu_hours_stand_side_by_side(
     arguments: tuple[str, ...], of_papers: str, of_steps: str, capsys: pytest.CaptureFixture[str]

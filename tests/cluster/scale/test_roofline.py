@@ -114,7 +114,7 @@ def test_passes_of_few_tokens_and_narrow_models_reach_less() -> None:
     few, many = (FITTED.of_pass(tokens, 4096, GPUS["h100"]) for tokens in (256, 16_384))
     narrow, wide = (FITTED.of_pass(16_384, width, GPUS["h100"]) for width in (1024, 8192))
     assert few < 0.6 * many
-    assert narrow < 0.3 * wide
+    assert narrow < 0.7 * wide
     assert wide < FITTED.matrices
 
 
@@ -194,7 +194,7 @@ def test_the_tail_bounds_what_more_gpus_bring() -> None:
     few, many = (
         plan_of(case(FITS, cluster=Cluster(num_nodes=nodes, gpus_per_node=8))).time for nodes in (2, 16)
     )
-    assert few.parts["updates"] == pytest.approx(8 * many.parts["updates"], rel=0.15)
+    assert few.parts["updates"] == pytest.approx(8 * many.parts["updates"], rel=0.2)
     longest = FITS.sampler.max_response_tokens * decode_cost(case(FITS)).loop_step_s
     assert many.parts["sampling"] > longest
     assert few.parts["sampling"] < 8 * many.parts["sampling"]

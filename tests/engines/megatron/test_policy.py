@@ -358,6 +358,44 @@ def test_sixteen_bits_learn_through_fp32_copies(
     assert_same(snapshot(policy), snapshot(other))
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_optimizer_survives_the_way_to_the_host_and_back(
+    ranks: object, hf_models: dict[str, Path], precision: str
+) -> None:
+    from nemo_prorl.config import Precision
+    from tests.engines.megatron.helpers import run_config
+
+    config = run_config(hf_models["qwen2"], learning_rate=1e-3, warmup_updates=0)
+    config.model.precision = Precision[precision]
+    batch, has_copies = train_batch(token_batch()), precision == "bf16"
+    moved, still = (MegatronPolicy(config, ranks) for _ in range(2))  # type: ignore[arg-type]
+    kept: dict[tuple[int, str], torch.Tensor] = {}
+    addresses = []
+    for _ in range(2):
+        for policy in (moved, still):
+            policy.update(batch, loss_function)
+        optimizer_state.to_host(moved.optimizer, kept, main_copies=has_copies)
+        held = {slot.state["exp_avg"].data_ptr() for slot in slots_of(moved)}
+        assert held <= {tensor.data_ptr() for tensor in kept.values()}
+        addresses.append(held)
+        optimizer_state.to_device(moved.optimizer, torch.device("cpu"), main_copies=has_copies)
+        assert not held & {slot.state["exp_avg"].data_ptr() for slot in slots_of(moved)}
+    assert addresses[0] == addresses[1], "memory is pinned once"
+    assert len(kept) == len(slots_of(moved)) * (3 if has_copies else 2)
+    assert_same(snapshot(moved), snapshot(still))
+    pairs = zip(moments(moved).values(), moments(still).values(), strict=True)
+    assert all(torch.equal(*moment) for pair in pairs for moment in zip(*pair, strict=True))
+    # A hard reset happens while the state is away.
+    optimizer_state.to_host(moved.optimizer, kept, main_copies=has_copies)
+    moved.reset_optimizer()
+    optimizer_state.to_device(moved.optimizer, torch.device("cpu"), main_copies=has_copies)
+    assert not any(moment.any() for of_one in moments(moved).values() for moment in of_one)
+
+
+def slots_of(policy: MegatronPolicy) -> list[optimizer_state.Slot]:
+    return list(optimizer_state.slots(policy.optimizer, policy.model).values())
+
+
 def test_weight_decay_spares_norms_and_biases(make_policy: MakePolicy) -> None:
     """Megatron marks them with a multiplier, which only its own scheduler would apply."""
     policy = make_policy(weight_decay=0.1)

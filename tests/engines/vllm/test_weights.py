@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import vllm._custom_ops as custom_ops
 from safetensors.torch import load_file, save_file
+from vllm.device_allocator import cumem
 
 from nemo_prorl import distributed
 from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
@@ -227,6 +229,12 @@ def test_asleep_it_has_neither_weights_nor_cache_and_gets_them_back_one_after_th
     weights, when the refit needs no memory any more, and is cleared before anything is sampled."""
     engine, calls = start("base"), []
     expected = sampled(engine)
+    pieces = {
+        address: SimpleNamespace(handle=(0, gib << 30), is_asleep=gib > 1)
+        for address, gib in enumerate((1, 2, 3))
+    }
+    pool = SimpleNamespace(pointer_to_data=pieces)
+    monkeypatch.setattr(cumem.CuMemAllocator, "get_instance", lambda: pool)
 
     def note(name):
         method = getattr(engine._llm, name)
@@ -244,9 +252,11 @@ def test_asleep_it_has_neither_weights_nor_cache_and_gets_them_back_one_after_th
         calls.clear()
         engine.sleep()
         engine.sleep()
+        assert engine.released_gib == 5.0
         with pytest.raises(RuntimeError, match="asleep"):
             engine.load_weights(weights_of("base").items(), version)
         engine.wake()
+        assert engine.released_gib == 0.0
         engine.wake()
         with pytest.raises(RuntimeError, match="weights were dropped when it fell asleep"):
             sampled(engine)
@@ -257,6 +267,7 @@ def test_asleep_it_has_neither_weights_nor_cache_and_gets_them_back_one_after_th
         assert sampled(engine) == expected
         assert [call for call in calls if call[0] != "start_weight_update"] == [
             ("sleep", ("level", 2)),
+            ("collective_rpc", vllm_sampler._asleep_gib),
             ("wake_up", ("tags", ["weights"])),
             ("finish_weight_update", str(version)),
             ("wake_up", ("tags", ["kv_cache"])),
