@@ -164,8 +164,7 @@ class Collector:
             round_groups, round_prepared, round_verdicts = self._grade_and_prepare(
                 round_, rollouts, mine, needed - len(kept), max(0, num_first - len(kept)), state
             )
-            start = len(groups)
-            starts.append(start)
+            starts.append(start := len(groups))
             held |= {(start + index, row.sibling): row for index, rows in sampled.items() for row in rows}
             verdicts |= {(start + index, sibling): one for (index, sibling), one in round_verdicts.items()}
             grading.check_failures(list(verdicts.values()), self.config.reward.max_failed_share)
