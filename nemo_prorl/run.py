@@ -464,7 +464,7 @@ def graders(
         service = None
         if config.asks_service:
             needed = () if config.function else domains
-            terminal.wait_for("starting or reaching the reward service")
+            terminal.wait_for("reward service")
             service = stack.enter_context(reward_client(config, ranks, log_dir, needed))
         if service is not None and not config.function:
             yield service

@@ -24,7 +24,7 @@ import random
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +44,8 @@ _LINGER_S = 0.002
 _SWEEP_S = 0.25
 """Seconds between searches for items whose time is up; one search per batch would be quadratic in the items."""
 _MAX_PAUSE_S = 5.0
+STRAGGLERS_S = 10.0
+"""Seconds that further servers may take to announce themselves in a folder whose servers so far are hopeless."""
 
 
 class RewardServiceError(RuntimeError):
@@ -140,22 +142,32 @@ class RewardClient:
         self._started.wait()
 
     # ------------------------------------------------------------------------------------- any thread
-    def wait_until_ready(self, timeout_s: float) -> None:
-        """Returns when every given server, or at least one discovered server, is ready.
+    def wait_until_ready(self, timeout_s: float, say: Callable[[str], None] = lambda why: None) -> None:
+        """Returns when one discovered server is ready, or one given server and all others that are worth waiting for.
+        Tells `say` again and again why it still waits.
 
         Raises RewardServiceError if they are not ready in time or differ in version, and CannotGrade as soon as it is
-        known that no server grades all `domains`."""
-        limit = time.monotonic() + timeout_s
+        known that no server will ever grade all `domains`."""
+        begun = hopeless_since = time.monotonic()
         while True:
             if self._servers.mismatch:
                 raise RewardServiceError(self._servers.mismatch)
             servers, up = list(self._servers.used.values()), self._servers.up()
-            if up and (len(up) == len(servers) or self._discovery_dir is not None):
+            hopeless = [server for server in servers if server.is_hopeless]
+            if up and (len(up) + len(hopeless) == len(servers) or self._discovery_dir is not None):
+                for server in hopeless:
+                    log.warning("the reward server %s is not used: it %s", server.url, server.reason)
                 return
-            if servers and all(server.is_hopeless for server in servers):
+            now = time.monotonic()
+            if not servers or len(hopeless) < len(servers):
+                hopeless_since = now
+            elif self._discovery_dir is None or now - hopeless_since > STRAGGLERS_S:
                 raise CannotGrade(f"the reward service cannot grade all that is asked of it: {self._down()}")
-            if time.monotonic() > limit:
+            if now - begun > timeout_s:
                 break
+            say(
+                "; ".join(dict.fromkeys(server.reason for server in servers if not server.up)) or self._down()
+            )
             time.sleep(0.05)
         if not servers:
             raise RewardServiceError(

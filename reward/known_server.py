@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,7 +99,7 @@ class KnownServer:
     reason: str = "was not reached yet"
     """Why it is not up."""
     is_hopeless: bool = False
-    """Whether it will never be able to grade a domain that the client needs: it lacks the grader or a sandbox."""
+    """Whether waiting for it is in vain: it lacks the grader, the sandbox or a module for a domain."""
     schedule: Schedule = field(default_factory=Schedule)
     """When the client asks it the next time whether it is ready."""
 
@@ -115,14 +116,19 @@ class KnownServer:
         """Records a report. Returns whether the server can grade all the `wanted` domains now; if not, puts it down
         with the reason."""
         self.sandbox, self.num_workers = report.sandbox, report.num_workers
-        states = {name: report.domains.get(name) for name in wanted}
-        never = [never_grades(name, state, report.sandbox) for name, state in states.items()]
-        lacking = [name for name, state in states.items() if state is None or not state["ready"]]
+        never = [never_grades(name, report.domains.get(name), report.sandbox) for name in wanted]
+        broken, late = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        for name, state in report.domains.items():
+            if not state["ready"] and not never_grades(name, state, report.sandbox):
+                reason = str(state.get("reason", "its known answers are not graded yet"))
+                (broken if state.get("is_broken") else late)[reason].append(name)
+        never += [f"cannot grade {', '.join(names)} ({reason})" for reason, names in broken.items()]
         self.is_hopeless = any(never)
         if self.is_hopeless:
             self.put_down(", ".join(filter(None, never)))
-        elif lacking or not report.ready:
-            self.put_down(f"is not ready for {', '.join(lacking) or 'every domain'}")
+        elif not report.ready or any(not report.domains[name]["ready"] for name in wanted):
+            parts = [f"{reason} ({', '.join(names)})" for reason, names in late.items()]
+            self.put_down(f"is not ready: {', '.join(parts) or 'it does not say why'}")
         else:
             return True
         return False

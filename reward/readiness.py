@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from typing import Any
 
+from reward.answers import Failed
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
 from reward.known_answers import KnownAnswer
 from reward.protocol import PROTOCOL_VERSION, GradeStatus, ScoreRequest
 from reward.service import Service
+
+log = logging.getLogger("reward")
 
 _PERIOD_S = 12.0
 _VALID_S = 30.0
@@ -24,6 +28,8 @@ class Readiness:
         self._service = service
         self._solved: dict[str, float] = {}
         self._failures: dict[str, str] = {}
+        self._broken: set[str] = set()
+        """Domains whose workers lack a module."""
         self._known_answers: dict[str, tuple[KnownAnswer, ...]] = {}
         self._numbers = itertools.count()
 
@@ -45,7 +51,8 @@ class Readiness:
         return next(failures, "")
 
     def report(self) -> dict[str, Any]:
-        """Returns the report of /readyz: ready if every domain that this machine can grade passed in the last 30 s."""
+        """Returns the report of /readyz: ready if every domain that this machine can grade passed in the last 30 s. A
+        domain that is not ready and `is_broken` lacks a module, which no waiting mends."""
         now = time.monotonic()
         level = self._service.level
         states: dict[str, dict[str, Any]] = {}
@@ -57,6 +64,8 @@ class Readiness:
             states[domain] = {"ready": age_s <= _VALID_S, "age_s": round(age_s, 1) if age_s < 1e9 else None}
             if domain in self._failures:
                 states[domain]["reason"] = self._failures[domain]
+            if domain in self._broken:
+                states[domain]["is_broken"] = True
         ready = all(state["ready"] for name, state in states.items() if self._service.pool(name) is not None)
         return {
             "ready": ready,
@@ -70,9 +79,14 @@ class Readiness:
     async def _try(self, domain: str) -> None:
         if self._service.pool(domain) is None:
             return
-        if failure := await self._service.failed_import(domain):
-            self._failures[domain] = failure
+        if failed := await self._service.failed_import(domain):
+            if isinstance(failed, Failed):
+                if domain not in self._broken:
+                    log.error("%s is not graded: %s", domain, failed.reason)
+                self._broken.add(domain)
+            self._failures[domain] = failed.reason
             return
+        self._broken.discard(domain)
         if domain not in self._known_answers:
             self._known_answers[domain] = await self._service.known_answers(domain)
         for known in self._known_answers[domain]:

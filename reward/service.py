@@ -187,15 +187,16 @@ class Service:
             return isinstance(answer, Grade) and answer.verdict == "timeout"
         return isinstance(await pool.run({"spin": True}, cpu_s=0.1, urgent=True), answers.TimedOut)
 
-    async def failed_import(self, domain: str) -> str:
-        """Has a worker of the domain import modules that it has not loaded. Returns why it could not; empty if it
-        could. The programs among the known answers of code import a module themselves."""
+    async def failed_import(self, domain: str) -> answers.Failed | answers.NoAnswer | None:
+        """Has workers of the domain import modules that they have not loaded. Returns Failed if none of three could,
+        NoAnswer if a worker gave none, and else None. The programs among the known answers of code import a module
+        themselves."""
         pool = self.pool(domain)
         assert pool is not None
         if domain == "code":
-            return ""
+            return None
         answer = await pool.run({"import": LATE_MODULES}, urgent=True)
-        return answer.reason if isinstance(answer, answers.Failed | answers.NoAnswer) else ""
+        return answer if isinstance(answer, answers.Failed | answers.NoAnswer) else None
 
     def result(
         self,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import SERVICE, ConfigError, RewardConfig
 from nemo_prorl.data.rows import Row, RowFile
+from nemo_prorl.run_folder import terminal
 from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.discovery import Announced, read_folder
 from reward.known_server import never_grades
@@ -168,7 +169,7 @@ def ready_client(
     RewardServiceError if no server is ready in time, and ConfigError if none can grade all of `domains`."""
     with closing(make_client(config, urls, domains=domains, announced=announced)) as client:
         try:
-            client.wait_until_ready(config.ready_timeout_s)
+            client.wait_until_ready(config.ready_timeout_s, terminal.explain)
         except CannotGrade as error:
             never = {name: rf"{re.escape(never_grades(name, None, ''))}\b" for name in domains}
             unknown = {name for name, sentence in never.items() if re.search(sentence, str(error))}
@@ -176,6 +177,12 @@ def ready_client(
                 advice = (
                     f"the service has no grader of its own for {', '.join(foreign)}, so install the grader plug-in "
                     "into the service's environment, or correct the column `domain`"
+                )
+            elif "could not import" in str(error):
+                advice = (
+                    "install what is missing into the environment of these servers, and start them again"
+                    if config.urls or config.discovery_dir
+                    else "run `make setup` again, or name an environment that has the module in reward.python"
                 )
             else:
                 advice = (

@@ -33,7 +33,7 @@ class Waiting:
         self._stream, self._clock = stream, clock
         self._is_terminal = width_of(stream) > 0
         self._lock = threading.RLock()
-        self._what, self._unit, self._count = "", "", 0
+        self._what, self._why, self._unit, self._count = "", "", "", 0
         self._since = self._last = clock()
         self._patience_s = FIRST_LINE_S
         self._num_shown = 0
@@ -42,7 +42,11 @@ class Waiting:
     def wait_for(self, what: str, unit: str = "") -> None:
         """Says from now on that `what` is waited for; `progress` counts its `unit`s. Empty: waits for nothing."""
         with self._lock:
-            self._what, self._unit, self._count, self._since = what, unit, 0, self._clock()
+            self._what, self._why, self._unit, self._count, self._since = what, "", unit, 0, self._clock()
+
+    def explain(self, why: str) -> None:
+        """Says from now on why it is still waited for."""
+        self._why = why
 
     def progress(self) -> None:
         """Counts one unit."""
@@ -63,7 +67,8 @@ class Waiting:
             if not self._what or silence_s < (MOMENT_S if self._is_terminal else self._patience_s):
                 return
             counted = f", {self._count:,} {self._unit}" if self._unit and self._count else ""
-            text = f"{self._what} ({now - self._since:.0f} s{counted})"
+            why = f": {self._why}" if self._why else ""
+            text = f"{self._what} ({now - self._since:.0f} s{counted}){why}"
             if self._is_terminal:
                 self._num_shown += 1
                 line = f"{SPINNER[self._num_shown % len(SPINNER)]} {text}"[: width_of(self._stream) - 1]
@@ -154,6 +159,12 @@ def wait_for(what: str, unit: str = "") -> None:
     """See Waiting.wait_for; does nothing outside of `shown`."""
     if _shown is not None:
         _shown.wait_for(what, unit)
+
+
+def explain(why: str) -> None:
+    """See Waiting.explain; does nothing outside of `shown`."""
+    if _shown is not None:
+        _shown.explain(why)
 
 
 def rest() -> None:

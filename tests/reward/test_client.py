@@ -128,6 +128,12 @@ def fakes() -> Iterator[Callable[..., Fake]]:
         fake.close()
 
 
+def report(**domains: dict[str, Any]) -> bytes:
+    """Returns the body of /readyz of a server that is not ready."""
+    fields = {"ready": False, "protocol": PROTOCOL_VERSION, "version": "v1", "workers": 2, "sandbox": "none"}
+    return json.dumps({**fields, "domains": domains}).encode()
+
+
 def results(futures: list[Future[ScoreResult]]) -> list[ScoreResult]:
     return [future.result(timeout=120) for future in futures]
 
@@ -341,7 +347,7 @@ def test_nobody_there_is_one_clear_sentence(tmp_path: Path, fakes: Callable[...,
     fake = fakes(lambda items: (200, graded(items)), sandbox="landlock")
     with (
         RewardClient(urls=[fake.url], domains=["code"]) as client,
-        pytest.raises(RewardServiceError, match="not ready for code"),
+        pytest.raises(RewardServiceError, match=r"not ready: its known answers are not graded yet \(code\)"),
     ):
         client.wait_until_ready(0.5)
     for arguments in (
@@ -353,19 +359,88 @@ def test_nobody_there_is_one_clear_sentence(tmp_path: Path, fakes: Callable[...,
             RewardClient(**arguments)  # type: ignore[arg-type]
 
 
+BROKEN = {"ready": False, "age_s": None, "is_broken": True, "reason": "no module named antlr4"}
+
+
 @pytest.mark.parametrize(
-    ("domain", "why"), [("code", r"refuses code \(no sandbox\)"), ("music", "does not know")]
+    ("domain", "state", "why"),
+    [
+        ("code", {"ready": False, "reason": "no sandbox"}, r"refuses code \(no sandbox\)"),
+        ("music", None, "does not know"),
+        ("code", BROKEN, r"cannot grade code \(no module named antlr4\)"),
+        ("math", BROKEN, r"cannot grade code \(no module named antlr4\)"),
+    ],
 )
 def test_servers_that_will_never_grade_a_domain_are_not_waited_for(
-    tmp_path: Path, fakes: Callable[..., Fake], domain: str, why: str
+    tmp_path: Path,
+    fakes: Callable[..., Fake],
+    monkeypatch: pytest.MonkeyPatch,
+    domain: str,
+    state: dict[str, Any] | None,
+    why: str,
 ) -> None:
-    fake = fakes(lambda items: (200, graded(items)))
+    """Nor one that lacks a module for a domain that nobody asks for: no service without one of its domains is ready."""
+    monkeypatch.setattr("reward.client.STRAGGLERS_S", 0.5)
+    fake = fakes(
+        lambda items: (200, graded(items)),
+        ready=False,
+        domains={"math": {"ready": True}, **({"code": state} if state else {})},
+    )
+    with (
+        RewardClient(urls=[fake.url], domains=["math", domain]) as client,
+        pytest.raises(CannotGrade, match=why),
+    ):
+        client.wait_until_ready(3600)
     (tmp_path / "node.json").write_text(json.dumps({"url": fake.url}))
     with (
         RewardClient(discovery_dir=tmp_path, domains=["math", domain]) as client,
         pytest.raises(CannotGrade, match=why),
     ):
         client.wait_until_ready(3600)
+
+
+def test_a_broken_server_that_announces_itself_first_ends_no_run(
+    tmp_path: Path, fakes: Callable[..., Fake]
+) -> None:
+    broken = fakes(lambda items: (200, graded(items)), ready=False, domains={"math": BROKEN})
+    able = fakes(lambda items: (200, graded(items)))
+    (tmp_path / "0.json").write_text(json.dumps({"url": broken.url}))
+    said: list[str] = []
+
+    def announce_the_other(why: str) -> None:
+        if "antlr4" in why and not said:
+            said.append(why)
+            threading.Timer(1.0, (tmp_path / "1.json").write_text, [json.dumps({"url": able.url})]).start()
+
+    with RewardClient(discovery_dir=tmp_path, domains=["math"]) as client:
+        client.wait_until_ready(60, announce_the_other)
+        assert client.submit(ask()).result(60).score == 1
+    assert said == ["cannot grade math (no module named antlr4)"]
+    assert broken.batches == []
+
+
+def test_a_broken_server_among_given_ones_is_left_out_and_a_late_one_waited_for(
+    fakes: Callable[..., Fake], caplog: pytest.LogCaptureFixture
+) -> None:
+    able, broken, late = (fakes(lambda items: (200, graded(items))) for _ in range(3))
+    able.report, broken.report, late.report = (
+        None,
+        report(math=BROKEN),
+        report(math={"ready": False, "age_s": 1.0}),
+    )
+    said: list[str] = []
+
+    def make_ready(why: str) -> None:
+        said.append(why)
+        if "not graded yet (math)" in why:
+            late.report = None
+
+    with RewardClient(urls=[able.url, broken.url, late.url], domains=["math"]) as client:
+        client.wait_until_ready(60, make_ready)
+        assert late.report is None
+        assert client.submit(ask()).result(60).score == 1
+    assert broken.batches == []
+    assert f"{broken.url} is not used: it cannot grade math (no module named antlr4)" in caplog.text
 
 
 def test_one_server_that_grades_everything_is_enough(tmp_path: Path, fakes: Callable[..., Fake]) -> None:

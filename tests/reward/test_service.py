@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("math_verify")
 
-from reward.answers import TimedOut
+from reward.answers import NoAnswer, TimedOut
 from reward.graders.grade import Grade
 from reward.metrics import Metrics
 from reward.pool import Pool
@@ -77,6 +77,29 @@ def test_a_service_whose_workers_cannot_import_is_not_ready(
         for domain in ("math", "logic"):
             assert "could not import" in report["domains"][domain]["reason"]
             assert "reward.hidden" in report["domains"][domain]["reason"]
+            assert report["domains"][domain]["is_broken"]
+        monkeypatch.setattr("reward.service.LATE_MODULES", ("colorsys",))
+        await readiness.first_round()
+        report = readiness.report()
+        assert report["ready"], "the module is there again"
+        assert not any("is_broken" in state for state in report["domains"].values())
+
+    with_service(use)
+
+
+def test_workers_that_die_while_they_import_may_recover(
+    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(service: Service) -> None:
+        async def dies(domain: str) -> NoAnswer:
+            return NoAnswer(f"the worker of {domain} died")
+
+        monkeypatch.setattr(service, "failed_import", dies)
+        readiness = Readiness(service)
+        await readiness.first_round()
+        states = readiness.report()["domains"]
+        assert states["math"]["reason"] == "the worker of math died"
+        assert "is_broken" not in states["math"]
 
     with_service(use)
 

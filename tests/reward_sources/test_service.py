@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from nemo_prorl.reward_sources.service import (
     RewardServiceEnded,
     RewardServiceNotStarted,
     announced_by_main,
+    ready_client,
     reward_client,
     reward_service,
     running_service,
@@ -91,6 +93,26 @@ def test_the_real_service_grades_and_is_gone_afterwards(tmp_path: Path) -> None:
     with RewardClient(urls=[service.url]) as client, pytest.raises(Exception, match="not ready"):
         client.wait_until_ready(0.5)
     assert (tmp_path / "run" / "reward_service.log").is_file()
+
+
+@pytest.mark.slow
+def test_a_real_service_without_a_module_is_refused_at_once(tmp_path: Path) -> None:
+    """The graders load without it, and need it for some responses."""
+    (installed,) = Path(REWARD_PYTHON).parents[1].glob("lib/python*/site-packages/antlr4")
+    shutil.copytree(installed, tmp_path / "packages/antlr4", ignore=shutil.ignore_patterns("TokenStream*"))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}/packages" exec "{REWARD_PYTHON}" "$@"\n')
+    python.chmod(0o755)
+    config = RewardConfig(python=str(python), ready_timeout_s=3600.0)
+    words = r"cannot grade math.*No module named 'antlr4.TokenStreamRewriter' .*: run `make setup` again, or"
+    with (
+        pytest.raises(ConfigError, match=words) as caught,
+        running_service(config, tmp_path / "run") as service,
+        ready_client(config, [service.url], ["math"]),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+    assert "TokenStreamRewriter" in (tmp_path / "run/reward_service.log").read_text()
 
 
 def test_a_missing_environment_is_one_sentence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ no grader accepts."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -43,7 +44,7 @@ class ReportingServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Reporting)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.has_sandbox, self.num_batches = True, 0
+        self.has_sandbox, self.is_ready, self.num_batches = True, True, 0
         self.released = threading.Event()
 
     def report(self) -> dict[str, Any]:
@@ -51,12 +52,15 @@ class ReportingServer(ThreadingHTTPServer):
             {"ready": True} if self.has_sandbox else {"ready": False, "reason": "no sandbox on this machine"}
         )
         return {
-            "ready": True,
+            "ready": self.is_ready,
             "protocol": PROTOCOL_VERSION,
             "sandbox": "namespaces" if self.has_sandbox else "none",
             "version": "v",
             "workers": 1,
-            "domains": {"math": {"ready": True}, "code": code},
+            "domains": {
+                "math": {"ready": self.is_ready, "age_s": None, "reason": "a known answer got 0.0"},
+                "code": code,
+            },
         }
 
 
@@ -109,6 +113,21 @@ def test_a_service_that_cannot_grade_the_data_is_refused_with_its_own_reason(
         ready_client(config, urls, ["math", "haiku"]),
     ):
         pass
+
+
+def test_the_terminal_says_why_a_service_is_waited_for(
+    reporting: ReportingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporting.is_ready = False
+    said: list[str] = []
+    monkeypatch.setattr("nemo_prorl.run_folder.terminal.explain", said.append)
+    why = "is not ready: a known answer got 0.0 (math)"
+    with (
+        pytest.raises(RewardServiceError, match=f"within 1 s: {reporting.url} {re.escape(why)}"),
+        ready_client(RewardConfig(ready_timeout_s=1.0), [reporting.url], ["math"]),
+    ):
+        pass
+    assert set(said) == {"was not reached yet", why}
 
 
 @dataclass

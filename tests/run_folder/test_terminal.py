@@ -74,6 +74,20 @@ def test_a_terminal_shows_one_line_that_changes_and_goes(clock: Clock) -> None:
     assert screen.lines == ["a message", ""], "nothing is waited for"
 
 
+def test_a_reason_to_wait_is_shown_and_goes_with_what_is_waited_for(clock: Clock) -> None:
+    screen = Screen()
+    waiting = Waiting(screen, clock=clock)
+    waiting.wait_for("reward service")
+    passing(waiting, clock, 3)
+    waiting.explain("is not ready: " + "x" * 100)
+    passing(waiting, clock, 1)
+    assert screen.lines == [f"{screen.lines[0][0]} reward service (4 s): is not ready: {'x' * 41}"]
+    assert len(screen.lines[0]) == 79
+    waiting.wait_for("starting vLLM")
+    passing(waiting, clock, 3)
+    assert screen.lines[0][2:] == "starting vLLM (3 s)"
+
+
 def test_a_file_gets_few_lines_and_no_control_characters(clock: Clock) -> None:
     file = StringIO()
     waiting = Waiting(file, clock=clock)
