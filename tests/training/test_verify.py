@@ -15,6 +15,7 @@ import pytest
 from nemo_prorl.__main__ import main
 from nemo_prorl.run_folder.records import DIGESTS
 from nemo_prorl.run_folder.telemetry import read_metrics
+from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
 from tests.training.tiny import TIMEOUT_S, Case
 
@@ -133,3 +134,17 @@ def test_a_metric_of_the_users_is_measured_afterwards(copied: Path, tmp_path: Pa
     assert verify(str(copied), "--step", "2", "--metric", f"{tmp_path}/mine.py:agrees")[0] == 0
     (line,) = map(json.loads, (copied / "remeasured" / "agrees.jsonl").read_text().splitlines())
     assert 0.0 <= line["my/off"] < 1e-5  # of the first update, which has the weights of the old ones
+
+
+def test_the_norms_of_the_gradients_are_measured_without_an_update(copied: Path) -> None:
+    """The KL term has no gradient before the first update of a stage, and the step is the same as without asking."""
+    metric = str(ROOT / "examples" / "my_metrics.py")
+    code, _ = verify(str(copied), "--steps", "1..2", "--metric", f"{metric}:gradient_norms")
+    assert code == 0
+    lines = (copied / "remeasured" / "gradient_norms.jsonl").read_text().splitlines()
+    recorded = {record["step"]: record for record in read_metrics(copied / "metrics.jsonl")}
+    for line in map(json.loads, lines):
+        norm = recorded[line["step"]]["optimizer/grad_norm"]
+        assert line["my/policy_gradient"] == pytest.approx(norm, rel=0.2), "the KL weight is small"
+        assert 0 <= line["my/kl_gradient"] < 0.2 * norm
+    assert len(lines) == 2
