@@ -120,10 +120,17 @@ class RolloutOutline:
 class PreparedRollout(RolloutTokens):
     """A rollout with the trainer's log-probabilities of its tokens."""
 
-    old_logprobs: FloatArray
-    """[R]"""
-    reference_logprobs: FloatArray
-    """[R]; the same array as old_logprobs if the policy is its reference, or if the KL is not measured."""
+    old_logprobs: FloatArray | None
+    """[R]; None until the step's first update has computed them, if the rollout is in it."""
+    reference_logprobs: FloatArray | None
+    """[R]; the same object as old_logprobs if the policy is its reference, or if the KL is not measured."""
+
+    @property
+    def logprobs(self) -> tuple[FloatArray, FloatArray]:
+        """Returns the old and the reference's log-probabilities, which must be known."""
+        assert self.old_logprobs is not None
+        assert self.reference_logprobs is not None
+        return self.old_logprobs, self.reference_logprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +205,10 @@ class TrainBatch:
     tokens: TokenBatch
     advantages_B: FloatArray
     sampler_logprobs_BT: FloatArray
-    old_logprobs_BT: FloatArray
-    reference_logprobs_BT: FloatArray
+    old_logprobs_BT: FloatArray | None
+    """None: those of the policy that the update begins with, as in a step's first update."""
+    reference_logprobs_BT: FloatArray | None
+    """None: the old ones, which are None as well."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -216,8 +225,10 @@ class TrainBatch:
             tokens=tokens,
             advantages_B=self.advantages_B[index],
             sampler_logprobs_BT=self.sampler_logprobs_BT[index, :width],
-            old_logprobs_BT=self.old_logprobs_BT[index, :width],
-            reference_logprobs_BT=self.reference_logprobs_BT[index, :width],
+            old_logprobs_BT=None if self.old_logprobs_BT is None else self.old_logprobs_BT[index, :width],
+            reference_logprobs_BT=None
+            if self.reference_logprobs_BT is None
+            else self.reference_logprobs_BT[index, :width],
         )
 
 

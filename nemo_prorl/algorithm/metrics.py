@@ -97,9 +97,9 @@ def update_statistics(
     `with_kl` the KL to the reference is left out. ages_B: how many updates older the weights were that sampled each
     row, if the effective sample size is to be split by that.
 
-    Before a step's first update (`is_first`) these are the weights of old_logprobs. The KL is then computed from
-    old_logprobs, because another pass, with other rows in its micro-batches, differs in the last bits and would hide
-    that a reset makes it exactly 0.
+    Before a step's first update (`is_first`) these are the weights of old_logprobs, and its own log-probabilities are
+    the old ones where the batch has none. The KL is then computed from old_logprobs, because another pass, with other
+    rows in its micro-batches, differs in the last bits and would hide that a reset makes it exactly 0.
 
     METRICS in run_folder/metric_docs.py says what each name means. KL and clip fractions are those of the loss
     (`kl_penalty`, `clip_bindings`).
@@ -115,7 +115,9 @@ def update_statistics(
     if not mask.any():
         return UpdateStatistics()
     current, old, sampler, reference, entropy = (
-        torch.from_numpy(np.where(mask, array, 0.0).astype(np.float64))
+        torch.from_numpy(
+            np.where(mask, report.current_logprobs_BT if array is None else array, 0.0).astype(np.float64)
+        )
         for array in (
             report.current_logprobs_BT,
             batch.old_logprobs_BT,

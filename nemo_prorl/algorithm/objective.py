@@ -47,9 +47,10 @@ def policy_loss(
     mask_BT = torch.tensor(batch.tokens.response_mask_BT, device=current_BT.device)
     # `where` before any arithmetic: multiplying by the mask afterwards would leave NaN * 0 = NaN.
     current_BT = torch.where(mask_BT, current_BT, 0.0)
-    old_BT, sampler_BT, reference_BT = (
-        torch.where(mask_BT, tensor(logprobs_BT), 0.0)
-        for logprobs_BT in (batch.old_logprobs_BT, batch.sampler_logprobs_BT, batch.reference_logprobs_BT)
+    sampler_BT = torch.where(mask_BT, tensor(batch.sampler_logprobs_BT), 0.0)
+    old_BT, reference_BT = (
+        current_BT.detach() if logprobs_BT is None else torch.where(mask_BT, tensor(logprobs_BT), 0.0)
+        for logprobs_BT in (batch.old_logprobs_BT, batch.reference_logprobs_BT)
     )
     advantages_B1 = tensor(batch.advantages_B).unsqueeze(1)
 
@@ -115,9 +116,12 @@ def _check_shapes(current_logprobs_BT: torch.Tensor, entropy_BT: torch.Tensor, b
     for name, shape in (
         ("current_logprobs_BT", current_logprobs_BT.shape),
         ("entropy_BT", entropy_BT.shape),
-        ("old_logprobs_BT", batch.old_logprobs_BT.shape),
         ("sampler_logprobs_BT", batch.sampler_logprobs_BT.shape),
-        ("reference_logprobs_BT", batch.reference_logprobs_BT.shape),
+        ("old_logprobs_BT", expected if batch.old_logprobs_BT is None else batch.old_logprobs_BT.shape),
+        (
+            "reference_logprobs_BT",
+            expected if batch.reference_logprobs_BT is None else batch.reference_logprobs_BT.shape,
+        ),
     ):
         if tuple(shape) != expected:
             raise ValueError(f"{name} has shape {tuple(shape)}, the response mask {expected}")

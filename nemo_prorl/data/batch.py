@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,8 @@ def responses(values_BT: FloatArray, rollouts: Sequence[RolloutTokens]) -> tuple
 class TrainingRow:
     """One rollout, ready for training."""
 
+    key: tuple[int, int]
+    """(index of its prompt in the step, sibling)"""
     rollout: PreparedRollout
     advantage: float
     policy_version: int
@@ -48,23 +50,39 @@ class TrainingRow:
 
 
 def train_batch(rows: Sequence[TrainingRow]) -> TrainBatch:
-    """Returns the rows as right-padded [B, T] arrays."""
+    """Returns the rows as right-padded [B, T] arrays. Log-probabilities that a row lacks are None for all."""
     tokens = token_batch([row.rollout for row in rows])
 
-    def padded(per_row: list[FloatArray]) -> FloatArray:
+    def padded(per_row: Sequence[FloatArray]) -> FloatArray:
         values = np.zeros(tokens.token_ids_BT.shape, dtype=np.float32)
         for index, (row, response) in enumerate(zip(rows, per_row, strict=True)):
             start = len(row.rollout.prompt.token_ids)
             values[index, start : start + len(response)] = response
         return values
 
+    def padded_if_known(per_row: Sequence[FloatArray | None]) -> FloatArray | None:
+        known = [response for response in per_row if response is not None]
+        return padded(known) if len(known) == len(rows) else None
+
     return TrainBatch(
         tokens=tokens,
         advantages_B=np.array([row.advantage for row in rows], dtype=np.float32),
         sampler_logprobs_BT=padded([row.rollout.sampler_logprobs for row in rows]),
-        old_logprobs_BT=padded([row.rollout.old_logprobs for row in rows]),
-        reference_logprobs_BT=padded([row.rollout.reference_logprobs for row in rows]),
+        old_logprobs_BT=padded_if_known([row.rollout.old_logprobs for row in rows]),
+        reference_logprobs_BT=padded_if_known([row.rollout.reference_logprobs for row in rows]),
     )
+
+
+def with_old_logprobs(rows: Sequence[TrainingRow], logprobs_BT: FloatArray) -> list[TrainingRow]:
+    """Returns the rows with these old log-probabilities, which are the reference's, too, where those are missing."""
+    found = responses(logprobs_BT, [row.rollout for row in rows])
+    return [replace(row, rollout=completed(row.rollout, old)) for row, old in zip(rows, found, strict=True)]
+
+
+def completed(rollout: PreparedRollout, old: FloatArray) -> PreparedRollout:
+    """Returns a rollout with its old log-probabilities, which are the reference's, too, if those are missing."""
+    reference = old if rollout.reference_logprobs is None else rollout.reference_logprobs
+    return replace(rollout, old_logprobs=old, reference_logprobs=reference)
 
 
 def chunks(indices: Sequence[int], sizes: Sequence[int], limit: int) -> list[list[int]]:

@@ -98,8 +98,8 @@ def digest_of(result: StepResult, ranks: Ranks) -> StepDigest:
         Phase.sampler_logprobs: {
             key: _hash(row.sampler_logprobs) for key, row in collection.rollouts.items()
         },
-        Phase.old_logprobs: {key: _hash(row.old_logprobs) for key, row in prepared.items()},
-        Phase.reference_logprobs: {key: _hash(row.reference_logprobs) for key, row in prepared.items()},
+        Phase.old_logprobs: {key: _hash(row.logprobs[0]) for key, row in prepared.items()},
+        Phase.reference_logprobs: {key: _hash(row.logprobs[1]) for key, row in prepared.items()},
         Phase.advantages: _advantages(result) if layout.leads_replica else [],
         Phase.updates: [
             _hash(report.current_logprobs_BT, report.entropy_BT) if layout.leads_replica else b""

@@ -14,7 +14,7 @@ from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.fleet import Key
 from nemo_prorl.types import FloatArray, PreparedRollout, RolloutOutline, TokenIds
 
-Packed = tuple[TokenIds, FloatArray, FloatArray, FloatArray]
+Packed = tuple[TokenIds, FloatArray, FloatArray | None, FloatArray | None]
 """One rollout's token ids and its sampler, old and reference log-probabilities, each [R]. The last two may be the same
 array; pickle then sends it once."""
 
@@ -31,10 +31,7 @@ def split_over_ranks(collection: Collection, config: RunConfig, ranks: Ranks) ->
         list[float]
     ] = []  # [group][member]; each replica computes it for the rollouts that it prepared
     if config.algorithm.takes_kl_from_rewards:
-        mine = {
-            key: response_kl(row.old_logprobs, row.reference_logprobs, config.algorithm)
-            for key, row in collection.prepared.items()
-        }
+        mine = {key: response_kl(*row.logprobs, config.algorithm) for key, row in collection.prepared.items()}
         found = {key: kl for part in ranks.gather_replicas(mine) for key, kl in part.items()}
         kl_sums = [
             [found[index, member.rollout.sibling] for member in collection.sampled[index].members]
@@ -56,7 +53,9 @@ def split_over_ranks(collection: Collection, config: RunConfig, ranks: Ranks) ->
     rows = _exchange(collection, owner, ranks)
     return [
         [
-            TrainingRow(rollout=rows[key], advantage=advantage, policy_version=outline.policy_version)
+            TrainingRow(
+                key=key, rollout=rows[key], advantage=advantage, policy_version=outline.policy_version
+            )
             for key, advantage, outline in parts[layout.replica]
         ]
         for parts in split

@@ -4,7 +4,7 @@ loop's (training/trainer.py); whoever has engines and a state can call a step al
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from nemo_prorl.algorithm.entropy import active_entropy_coefficient, entropy_tar
 from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
 from nemo_prorl.config import EntropyBonus, RunConfig
-from nemo_prorl.data.batch import TrainingRow, train_batch
+from nemo_prorl.data.batch import TrainingRow, train_batch, with_old_logprobs
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
@@ -108,6 +108,8 @@ class Stepper:
             self.between()
         self.sampler.sleep()
         rows, reports, statistics = self._update(collection, state)
+        if not self.config.algorithm.takes_kl_from_rewards:
+            collection = _completed(collection, rows[0])
         refitted = self.refit(state, canary_limit=canary_limit)
         metrics = self._metrics(collection, reports, statistics, refitted, state)
         state.step += 1
@@ -152,6 +154,8 @@ class Stepper:
             for rows in updates:
                 batch = train_batch(rows)
                 report = self.policy.update(batch, loss)
+                if batch.old_logprobs_BT is None:
+                    rows[:] = with_old_logprobs(rows, report.current_logprobs_BT)
                 self.on_progress()
                 ages = [state.num_updates - row.policy_version for row in rows]
                 state.num_updates += 1
@@ -210,3 +214,11 @@ class Stepper:
             "time/step_s": step_s,
             **self.stopwatch.metrics(),
         }
+
+
+def _completed(collection: Collection, first_update: Sequence[TrainingRow]) -> Collection:
+    """Returns the collection with the old log-probabilities that the first update has computed, each on the replica
+    that trained on it."""
+    known = {key: row for key, row in collection.prepared.items() if row.old_logprobs is not None}
+    known |= {row.key: row.rollout for row in first_update}
+    return replace(collection, prepared=dict(sorted(known.items())))

@@ -73,10 +73,10 @@ def sampling_statistics(prepared: Iterable[PreparedRollout], config: RunConfig) 
     the step's updates. `merge_statistics` merges those of all replicas. The KL is exactly 0 in the step after a reset,
     and absent unless `config.measures_kl`."""
     rows = list(prepared)
-    old = [row.old_logprobs for row in rows]
+    old, reference = [row.logprobs[0] for row in rows], [row.logprobs[1] for row in rows]
     statistics = [sampler_agreement([row.sampler_logprobs for row in rows], old)]
     if config.measures_kl:
-        statistics.append(kl_at_sampling(old, [row.reference_logprobs for row in rows], config.algorithm))
+        statistics.append(kl_at_sampling(old, reference, config.algorithm))
     return statistics
 
 

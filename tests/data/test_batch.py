@@ -54,7 +54,7 @@ def row(num_prompt_tokens: int, num_response_tokens: int, index: int) -> Trainin
         old_logprobs=made.sampler_logprobs - 100,
         reference_logprobs=made.sampler_logprobs - 200,
     )
-    return TrainingRow(rollout=prepared, advantage=float(index), policy_version=0)
+    return TrainingRow(key=(index, 0), rollout=prepared, advantage=float(index), policy_version=0)
 
 
 def per_token(batch: TrainBatch) -> dict[str, np.ndarray]:

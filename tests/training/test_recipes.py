@@ -21,9 +21,13 @@ from nemo_prorl import run
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import compose
 from nemo_prorl.config.help import conf_names
+from nemo_prorl.data.batch import TrainingRow, train_batch, with_old_logprobs
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.tokenizer import load_tokenizer
+from nemo_prorl.run_folder.records import read_digests
 from nemo_prorl.run_folder.telemetry import RunLog
+from nemo_prorl.training import splitting
+from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import RunState
 from tests.engines.conftest import run_ranks
@@ -44,6 +48,8 @@ OVERRIDES = (
     f"exp_manager.checkpoint_callback_params.every_n_train_steps={NUM_STEPS}",
 )
 
+PASSED = "with_a_pass_"
+"""Begins the names of runs whose first updates get their old log-probabilities from a pass before them."""
 Records = dict[str, list[dict[str, Any]]]
 
 
@@ -51,9 +57,9 @@ Records = dict[str, list[dict[str, Any]]]
 def records(case: Case) -> Records:
     """Returns the records of each recipe's steps."""
     options = {
-        name: [*OVERRIDES, f"recipe={name}", f"reward.urls=[{case.url}]",
-               f"exp_manager.explicit_log_dir={case.run_dir('recipe_' + name)}"]
-        for name in RECIPES
+        passed + name: [*OVERRIDES, f"recipe={name}", f"reward.urls=[{case.url}]",
+                        f"exp_manager.explicit_log_dir={case.run_dir(f'recipe_{passed}{name}')}"]
+        for name in RECIPES for passed in ("", PASSED)
     }  # fmt: skip
     run_ranks(train_in_turn, 1, timeout_s=TIMEOUT_S, folder=case.folder, options=options)
     return {name: steps(case.run_dir(f"recipe_{name}")) for name in RECIPES}
@@ -85,8 +91,17 @@ def train_in_turn(folder: Path, options: dict[str, list[str]]) -> None:
         def the_sampler(*_: Any, **__: Any) -> Iterator[Any]:
             yield sampler
 
+        def split_after_a_pass(*arguments: Any) -> list[list[TrainingRow]]:
+            updates = split_over_ranks(*arguments)
+            if updates[0][0].rollout.old_logprobs is None:
+                old = policy.logprobs(train_batch(updates[0]).tokens)
+                updates[0] = with_old_logprobs(updates[0], old)
+            return updates
+
         with patch.object(run, "build_policy", the_policy), patch.object(run, "build_sampler", the_sampler):
-            for config in configs.values():
+            for name, config in configs.items():
+                split = split_after_a_pass if name.startswith(PASSED) else split_over_ranks
+                splitting.split_over_ranks = split  # in this process, which ends with this function
                 run_dir = Path(config.exp_manager.explicit_log_dir)
                 log = RunLog(run_dir, speaks=True)
                 with ExitStack() as at_the_end, Watchdog(run_dir, rank=0, timeout_s=0) as watchdog:
@@ -110,6 +125,20 @@ def test_a_recipe_makes_a_difference(records: Records, recipe: str) -> None:
     for name in set(records) - {"brorl", recipe}:
         mine, other = timeless(records[recipe][0]), timeless(records[name][0])
         assert mine["optimizer/grad_norm"] != other["optimizer/grad_norm"], name
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_first_update_without_a_pass_before_it_is_the_same_to_the_last_bit(
+    case: Case, records: Records, recipe: str
+) -> None:
+    passed = case.run_dir(f"recipe_{PASSED}{recipe}")
+    assert [timeless(record) for record in steps(passed)] == [timeless(record) for record in records[recipe]]
+    hashes = [
+        [(record["phases"], record["updates"]) for record in read_digests(folder).steps.values()]
+        for folder in (case.run_dir(f"recipe_{recipe}"), passed)
+    ]
+    assert hashes[0] == hashes[1]
+    assert len(hashes[0]) == NUM_STEPS
 
 
 def test_brorl_is_prorl_v2_at_the_same_scale(records: Records) -> None:

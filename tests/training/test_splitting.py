@@ -44,6 +44,11 @@ def config_of(**algorithm: Any) -> RunConfig:
     return config
 
 
+def listed(values: Any) -> Any:
+    """Returns an array's values, or None if they are left to the first update."""
+    return None if values is None else values.tolist()
+
+
 def split(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy) -> list[list[Any]]:
     """Returns the content of the rows of each update that this rank trains on."""
     collection = make_collector(
@@ -55,8 +60,8 @@ def split(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy)
                 row.rollout.prompt.uid,
                 row.rollout.token_ids.tolist(),
                 row.rollout.sampler_logprobs.tolist(),
-                row.rollout.old_logprobs.tolist(),
-                row.rollout.reference_logprobs.tolist(),
+                listed(row.rollout.old_logprobs),
+                listed(row.rollout.reference_logprobs),
                 row.advantage,
             )
             for row in rows
@@ -108,11 +113,11 @@ def test_a_row_has_the_numbers_of_its_own_rollout() -> None:
         for update in range(3)
     ]
     assert [[(*row[:3], row[-1]) for row in rows] for rows in updates] == expected
-    for rows in updates:
+    for update, rows in enumerate(updates):
         for _, token_ids, sampler, old, reference, _ in rows:
-            assert old == sampler
+            assert old == (sampler if update else None), "the first update computes them"
             liked = np.array(token_ids) % 3 - 1
-            assert reference == pytest.approx((np.array(old) + 0.5 * liked).tolist(), abs=1e-6)
+            assert reference == pytest.approx((np.array(sampler) + 0.5 * liked).tolist(), abs=1e-6)
 
 
 def test_what_a_rank_trains_on_is_all_that_it_is_sent() -> None:

@@ -72,12 +72,14 @@ def test_a_step_that_is_not_full_makes_do_with_fewer_updates(tmp_path: Path) -> 
 def test_the_first_update_is_on_policy_and_later_ones_are_not(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=2, updates_per_step=2, held_out=0)
     run.fit()
-    first, second, third, _ = run.policy.batches
+    first, second, third, fourth = run.policy.batches
     for batch in (first, third):
+        assert batch.old_logprobs_BT is None, "the update computes them"
+    for batch in (second, fourth):
         np.testing.assert_array_equal(batch.old_logprobs_BT, batch.sampler_logprobs_BT)
-    np.testing.assert_array_equal(second.old_logprobs_BT, second.sampler_logprobs_BT)
-    assert not np.array_equal(third.old_logprobs_BT, third.reference_logprobs_BT), "the policy has moved"
-    assert np.array_equal(first.old_logprobs_BT, first.reference_logprobs_BT)
+    assert not np.array_equal(third.sampler_logprobs_BT, third.reference_logprobs_BT), "the policy has moved"
+    assert first.reference_logprobs_BT is None, "the policy is its reference"
+    assert np.array_equal(second.old_logprobs_BT, second.reference_logprobs_BT)
     assert run.policy.weight != 0.0
 
 
@@ -176,7 +178,8 @@ def test_a_ratio_that_overflows_where_the_clip_discards_it_does_not_end_the_run(
     def overflow(batch: Any, loss: Any) -> Any:
         report = update(batch, loss)
         mask = batch.tokens.response_mask_BT
-        return replace(report, current_logprobs_BT=np.where(mask, batch.old_logprobs_BT + 100.0, 0.0))
+        too_likely = np.where(mask, batch.sampler_logprobs_BT + 100.0, 0.0)
+        return report if batch.old_logprobs_BT is None else replace(report, current_logprobs_BT=too_likely)
 
     run.policy.update = overflow  # type: ignore[method-assign]
     assert run.fit() == "steps"

@@ -3,8 +3,9 @@
 Which groups are kept depends only on the prompts' order and the rewards, never on what finished first, so short
 responses are not favoured. Log-probabilities are computed chunk by chunk (a chunk is some prompts of this replica)
 while other verdicts are missing. The prompts of a chunk are fixed before the first verdict, and a chunk waits until it
-is decided which of its groups are kept. So a group's log-probabilities do not depend on timing, and none are computed
-for surplus groups.
+is decided which of its groups are kept, and which of them are in the first update. So a group's log-probabilities do
+not depend on timing, and none are computed for surplus groups. The old ones of the first update's rollouts are left to
+that update, whose pass has the same weights.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first, known_to_be_kept
 from nemo_prorl.algorithm.shaping import shape_reward
 from nemo_prorl.config import RunConfig
-from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, responses, token_batch
+from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, completed, responses, token_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
@@ -36,7 +37,6 @@ from nemo_prorl.types import (
     RolloutTokens,
     RunState,
     Share,
-    TokenBatch,
 )
 from reward.protocol import ScoreResult
 
@@ -149,6 +149,7 @@ class Collector:
         starts: list[int] = []
         was_ahead = self._ahead is not None
         kept, surplus = tuple[int, ...](), tuple[int, ...]()
+        num_first = self._num_first(needed)
         max_rounds = dynamic.max_rounds if dynamic.enabled else 1
         # Two rounds without a single informative group are enough to know.
         while len(kept) < needed and len(rounds) < (max_rounds if kept else min(2, max_rounds)):
@@ -161,7 +162,7 @@ class Collector:
             rounds.append(round_)
             mine = self._send_tokens(round_, sampled, rollouts)
             round_groups, round_prepared, round_verdicts = self._grade_and_prepare(
-                round_, rollouts, mine, needed - len(kept), state
+                round_, rollouts, mine, needed - len(kept), max(0, num_first - len(kept)), state
             )
             start = len(groups)
             starts.append(start)
@@ -198,6 +199,7 @@ class Collector:
             self.drop_ahead()
             self.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
             raise NothingToLearn(f"{found}: {_advice(kinds, state)}")
+        self._complete(prepared, set(kept[self._num_first(len(kept)) : num_first]))
         return Collection(
             sampled=tuple(groups),
             kept=kept,
@@ -288,10 +290,12 @@ class Collector:
         rollouts: Sequence[Sequence[RolloutOutline]],
         mine: Mapping[Key, RolloutTokens],
         needed: int,
+        num_first: int,
         state: RunState,
     ) -> tuple[list[RolloutGroup], dict[Key, PreparedRollout], dict[Key, ScoreResult]]:
         """Collects all verdicts of a round, and meanwhile prepares those of `mine` that are in its first `needed`
-        informative groups. Returns (all groups in prompt order, what was prepared, all verdicts)."""
+        informative groups, of which the first `num_first` are for the first update. Returns (all groups in prompt
+        order, what was prepared, all verdicts)."""
         shape = partial(
             shape_reward,
             max_response_tokens=self.config.sampler.max_response_tokens,
@@ -330,8 +334,12 @@ class Collector:
             groups |= decided
             for index, group in decided.items():
                 kinds[index] = self._kind(group)
-            kept = known_to_be_kept(kinds, needed)
-            ready = [chunk for chunk in waiting if all(kept[index] is not None for index in chunk)]
+            kept, is_first = known_to_be_kept(kinds, needed), known_to_be_kept(kinds, num_first)
+            ready = [
+                chunk
+                for chunk in waiting
+                if all(kept[index] is not None and is_first[index] is not None for index in chunk)
+            ]
             waiting = [chunk for chunk in waiting if chunk not in ready]
             batches = [
                 {
@@ -343,44 +351,65 @@ class Collector:
                 for chunk in ready
             ]
             if any(batches):
-                prepared |= self._prepare([batch for batch in batches if batch], state)
+                of_update = {
+                    (index, member.rollout.sibling)
+                    for index in groups
+                    if is_first[index]
+                    for member in groups[index].members
+                    if member.in_loss
+                }
+                prepared |= self._prepare([batch for batch in batches if batch], of_update, state)
                 self.stopwatch.begin("grading")
         return [groups[index] for index in range(len(rollouts))], prepared, verdicts
 
     def _prepare(
-        self, ready: Sequence[Mapping[Key, RolloutTokens]], state: RunState
+        self, ready: Sequence[Mapping[Key, RolloutTokens]], of_update: Set[Key], state: RunState
     ) -> dict[Key, PreparedRollout]:
-        """Computes the log-probabilities of chunks of rollouts, each as one batch. Takes all chunks that are ready,
-        because each call loads the reference weights once."""
-        batches = [token_batch(list(chunk.values())) for chunk in ready]
+        """Computes the log-probabilities of chunks of rollouts, each as one batch, but not the old ones that are left
+        to the first update. Takes all chunks that are ready, because each call loads the reference weights once."""
         with self.stopwatch.measure("old_logprobs_s"):
-            old = self._logprobs(batches)
+            old = self._logprobs(
+                [{k: row for k, row in chunk.items() if k not in of_update} for chunk in ready]
+            )
         reference = old
         with self.stopwatch.measure("reference_logprobs_s"):
             if self.config.measures_kl and not state.policy_is_reference:
                 with self.policy.reference():
-                    reference = self._logprobs(batches)
-        prepared: dict[Key, PreparedRollout] = {}
-        for index, chunk in enumerate(ready):
-            rows = list(chunk.values())
-            chunk_old = responses(old[index], rows)
-            chunk_reference = chunk_old if reference is old else responses(reference[index], rows)
-            for number, (key, row) in enumerate(chunk.items()):
-                prepared[key] = PreparedRollout(
-                    prompt=row.prompt,
-                    token_ids=row.token_ids,
-                    sampler_logprobs=row.sampler_logprobs,
-                    old_logprobs=chunk_old[number],
-                    reference_logprobs=chunk_reference[number],
-                )
-        return prepared
+                    reference = self._logprobs(ready)
+        return {
+            key: PreparedRollout(
+                prompt=row.prompt,
+                token_ids=row.token_ids,
+                sampler_logprobs=row.sampler_logprobs,
+                old_logprobs=old.get(key),
+                reference_logprobs=reference.get(key),
+            )
+            for chunk in ready
+            for key, row in chunk.items()
+        }
 
-    def _logprobs(self, batches: Sequence[TokenBatch]) -> list[FloatArray]:
-        logprobs = []
-        for batch in batches:
-            logprobs.append(self.policy.logprobs(batch))
+    def _num_first(self, num_groups: int) -> int:
+        """Returns how many groups of a step are in its first update, if that computes their old log-probabilities. A KL
+        penalty in the reward needs them before: then 0."""
+        if self.config.algorithm.takes_kl_from_rewards:
+            return 0
+        return -(-num_groups // min(self.config.trainer.updates_per_step, num_groups))
+
+    def _complete(self, prepared: dict[Key, PreparedRollout], groups: Set[int]) -> None:
+        """Computes what was left to the first update for groups that are not in it, because the step is not full."""
+        missing = {k: row for k, row in prepared.items() if k[0] in groups and row.old_logprobs is None}
+        with self.stopwatch.measure("old_logprobs_s"):
+            for key, old in self._logprobs([missing]).items():
+                prepared[key] = completed(prepared[key], old)
+
+    def _logprobs(self, chunks: Sequence[Mapping[Key, RolloutTokens]]) -> dict[Key, FloatArray]:
+        """Returns the [R] log-probabilities of each rollout; every chunk is one batch."""
+        found: dict[Key, FloatArray] = {}
+        for chunk in filter(None, chunks):
+            rows = list(chunk.values())
+            found |= zip(chunk, responses(self.policy.logprobs(token_batch(rows)), rows), strict=True)
             self.on_progress()
-        return logprobs
+        return found
 
 
 _ADVICE = {

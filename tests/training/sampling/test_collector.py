@@ -34,6 +34,11 @@ from tests.training.conftest import (
 from tests.training.thread_ranks import run_as_ranks
 
 
+def listed(values: Any) -> Any:
+    """Returns an array's values, or None if they are left to the first update."""
+    return None if values is None else values.tolist()
+
+
 def contents(collection: Collection) -> tuple[list[Any], dict[Any, Any]]:
     """Returns everything that training uses, comparable by ==: (what every rank has, what this replica has
     prepared)."""
@@ -46,8 +51,8 @@ def contents(collection: Collection) -> tuple[list[Any], dict[Any, Any]]:
             row.prompt.uid,
             row.token_ids.tolist(),
             row.sampler_logprobs.tolist(),
-            row.old_logprobs.tolist(),
-            row.reference_logprobs.tolist(),
+            listed(row.old_logprobs),
+            listed(row.reference_logprobs),
         )
         for key, row in collection.prepared.items()
     }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.config import ShapingConfig
+from nemo_prorl.config import KlIn, ShapingConfig
 from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.grading import (
     GradingInFlight,
@@ -131,6 +131,7 @@ def test_the_share_is_of_the_whole_step_not_of_a_small_last_round() -> None:
 def _collect(clock: Clock, grader: ScriptedGrader, **engines: object) -> Collection:
     prompts = make_prompts(*[MIXED] * 4)
     state, config = new_state(num_updates=1), make_config()
+    config.algorithm.kl_in = KlIn.reward  # so that no pass is left to an update
     config.trainer.micro_batch_tokens = 1  # so that every group is a chunk
     return make_collector(config, prompts, grader=grader, **engines).collect(state)  # type: ignore[arg-type]
 

@@ -12,14 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nemo_prorl.config import KlIn, ShapingConfig
 from nemo_prorl.training.sampling import collector
-from nemo_prorl.training.sampling.collector import Saturated
+from nemo_prorl.training.sampling.collector import NothingToLearn, Saturated
+from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.training.step_metrics import selection_metrics
 from tests.training.conftest import (
     FAILED,
     MIXED,
     NUM_ROLLOUTS,
     RIGHT,
+    SINGLE,
     WRONG,
     Clock,
     ScriptedGrader,
@@ -45,7 +48,7 @@ def test_what_is_computed_together_does_not_depend_on_what_is_graded_first(
 ) -> None:
     """Results are bit for bit the same only if the batches are."""
     monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
-    config = make_config(prompts_per_step=12, enabled=False)
+    config = make_config(prompts_per_step=12, updates_per_step=3, enabled=False)
     config.trainer.micro_batch_tokens = 100
     computed = []
     for choose in (lambda num_waiting: 0, order.randrange):
@@ -66,6 +69,7 @@ def test_uninformative_groups_cost_no_forward_pass() -> None:
     policy = ScriptedPolicy()
     prompts = make_prompts(RIGHT, MIXED, WRONG, FAILED)
     config = make_config(max_rounds=1, min_fill=0.0, max_failed_share=1.0)
+    config.algorithm.kl_in = KlIn.reward  # so that no pass is left to an update
     make_collector(config, prompts, policy=policy).collect(new_state())
     assert policy.num_prepared == NUM_ROLLOUTS
 
@@ -83,6 +87,7 @@ def test_groups_beyond_what_the_step_needs_cost_no_forward_pass(
     monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
     config = make_config(prompts_per_step=4, oversample=2.0, max_rounds=3, min_fill=0.0)
     config.trainer.micro_batch_tokens = 60
+    config.algorithm.kl_in = KlIn.reward
     policy, grader = ScriptedPolicy(), ScriptedGrader(choose=order.randrange)
     try:
         collection = make_collector(config, make_prompts(*scripts), policy=policy, grader=grader).collect(
@@ -92,6 +97,54 @@ def test_groups_beyond_what_the_step_needs_cost_no_forward_pass(
         return  # too few, or more wanted than listed
     assert policy.num_prepared == len(collection.prepared) == NUM_ROLLOUTS * len(collection.kept)
     assert {index for index, _ in collection.prepared} == set(collection.kept)
+
+
+@pytest.mark.medium
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scripts=st.lists(st.sampled_from([MIXED, MIXED, RIGHT, WRONG]), min_size=24, max_size=24),
+    order=st.randoms(use_true_random=False),
+    updates_per_step=st.sampled_from([1, 2, 4]),
+    max_rounds=st.integers(1, 3),
+)
+def test_just_the_first_update_computes_its_old_log_probabilities_itself(
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    scripts: list[Any],
+    order: Random,
+    updates_per_step: int,
+    max_rounds: int,
+) -> None:
+    """In whatever order verdicts arrive, in steps of several rounds and in steps that are not full."""
+    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    config = make_config(
+        prompts_per_step=4, updates_per_step=updates_per_step, max_rounds=max_rounds, min_fill=0.0,
+        shaping=ShapingConfig(overlong_filtering=True),
+    )  # fmt: skip
+    config.trainer.micro_batch_tokens = 60
+    prompts = [
+        make_prompt(f"p{i}", s, unfinished=[i % 4] if i % 3 == 0 else []) for i, s in enumerate(scripts)
+    ]
+    policy, grader = ScriptedPolicy(weight=0.25, reference_weight=0.5), ScriptedGrader(choose=order.randrange)
+    state = new_state(num_updates=1)
+    try:
+        collection = make_collector(
+            config, prompts, sampler=ScriptedSampler(weight=0.25), policy=policy, grader=grader
+        ).collect(state)
+    except (NothingToLearn, AssertionError):
+        return  # too few, or more wanted than listed
+    updates = split_over_ranks(collection, config, SINGLE)
+    of_first = {row.key for row in updates[0]}
+    assert len(updates) == min(updates_per_step, len(collection.kept))
+    missing = {key for key, row in collection.prepared.items() if row.old_logprobs is None}
+    assert missing == of_first
+    assert policy.num_prepared == len(collection.prepared) - len(missing)
+    for key, row in collection.prepared.items():
+        if key not in missing:
+            assert row.logprobs[0].tolist() == row.sampler_logprobs.tolist()
+        assert row.reference_logprobs is not None
+        wanted = row.sampler_logprobs + 0.25 * (row.token_ids % 3 - 1)
+        assert row.reference_logprobs.tolist() == pytest.approx(wanted.tolist(), abs=1e-6)
 
 
 def test_what_lies_behind_the_last_prompt_needed_was_sampled_in_vain() -> None:
@@ -112,7 +165,9 @@ def test_log_probabilities_belong_to_their_tokens() -> None:
     policy = ScriptedPolicy(weight=0.25, reference_weight=-0.5)
     sampler = ScriptedSampler(weight=0.25)
     prompts = make_prompts(MIXED, MIXED, MIXED, MIXED)
-    collector = make_collector(make_config(), prompts, sampler=sampler, policy=policy)
+    config = make_config()
+    config.algorithm.kl_in = KlIn.reward
+    collector = make_collector(config, prompts, sampler=sampler, policy=policy)
     collection = collector.collect(new_state(num_updates=1))
     assert len(collection.prepared) == 4 * NUM_ROLLOUTS
     for (index, sibling), row in collection.prepared.items():
