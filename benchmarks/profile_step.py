@@ -6,9 +6,9 @@
 * larger: a random Qwen2 of 111 M parameters with the vocabulary of Qwen2.5, 8 responses of 256 tokens per step.
 
 Trains in this process: one step to warm up, then --steps whose phases are read from the run's metrics.jsonl, as
-`report` shows them, then a few under cProfile, which are not timed because it slows Python down. For each phase lists
-our functions by cumulative seconds, and all functions by their own seconds. Other threads (the reward client, writing a
-checkpoint) are not listed. KEY=VALUE are options of the run.
+`report` shows them, and a few that are then computed again under cProfile, which slows Python down. For each phase
+lists our functions by cumulative seconds, and all functions by their own seconds. Other threads (the reward client,
+writing a checkpoint) and the canary are not listed. KEY=VALUE are options of the run.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
-from unittest.mock import patch
+from typing import Any
 
 from nemo_prorl.engines import environment
 
 environment.prepare()  # before torch and vLLM are imported
 
 from benchmarks.runs import build_tiny_policy  # noqa: E402
+from nemo_prorl import distributed, rerun  # noqa: E402
+from nemo_prorl.commands import train  # noqa: E402
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402
 
@@ -62,13 +63,14 @@ def main() -> None:
         *options.overrides,
         f"trainer.num_steps={1 + num_timed + num_profiled}",
         "data.validation=[]",
-        f"exp_manager.checkpoint_callback_params.every_n_train_steps={1 + num_timed // 2}",
+        f"exp_manager.checkpoint_callback_params.every_n_train_steps={1 + num_timed}",
         f"exp_manager.explicit_log_dir={folder / 'run'}",
     ]
-    profiles = train_under_profile(overrides, first_profiled=2 + num_timed)
+    if code := train.main(["--config-name", "laptop", *overrides]):
+        sys.exit(code)
     steps = [record for record in read_run(folder / "run").steps if 1 < record["step"] <= 1 + num_timed]
     print_phases(options.shape, steps)
-    print_functions(profiles, num_profiled)
+    print_functions(*profile(folder / "run", 2 + num_timed, 1 + num_timed + num_profiled))
 
 
 # ------------------------------------------------------------------------------------- what is trained
@@ -115,38 +117,33 @@ def write_random_model(folder: Path) -> None:
 
 # ------------------------------------------------------------------------------------- profiles
 class ProfilingStopwatch(Stopwatch):
-    """The loop's stopwatch, which also profiles each phase from step `first_profiled` on."""
+    """A step's stopwatch, which also profiles each of its phases."""
 
-    first_profiled = 0
-    profiles: ClassVar[defaultdict[str, cProfile.Profile]] = defaultdict(cProfile.Profile)
-    _num_starts = 0
-    _phase = ""
-    """The phase that is being profiled; empty if none is."""
+    def __init__(self) -> None:
+        self.profiles: defaultdict[str, cProfile.Profile] = defaultdict(cProfile.Profile)
+        self._phase = ""
+        """The phase that is being profiled; empty if none is."""
+        super().__init__()
+        self.switch_to("")
 
     def restart(self) -> None:
-        """Starts a new step. Is also called once when the loop is built."""
-        self._switch_to("")
+        """Starts a new step."""
         super().restart()
-        self._num_starts += 1
-        if self._num_starts > self.first_profiled:
-            self._switch_to(REST)
+        self.switch_to(REST)
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Times and profiles the phase `name`."""
         before = self._phase
-        self._switch_to(name if before else "")
+        self.switch_to(name if before else "")
         try:
             with super().measure(name):
                 yield
         finally:
-            self._switch_to(before)
+            self.switch_to(before)
 
-    def finish(self) -> None:
-        """Stops profiling at the end of the loop."""
-        self._switch_to("")
-
-    def _switch_to(self, phase: str) -> None:
+    def switch_to(self, phase: str) -> None:
+        """Profiles this phase from now on, or nothing."""
         if self._phase:
             self.profiles[self._phase].disable()
         self._phase = phase
@@ -154,28 +151,15 @@ class ProfilingStopwatch(Stopwatch):
             self.profiles[phase].enable()
 
 
-def train_under_profile(overrides: Sequence[str], *, first_profiled: int) -> Mapping[str, cProfile.Profile]:
-    """Trains in this process and returns phase -> profile. first_profiled: the first step to profile."""
-    from nemo_prorl import run
-    from nemo_prorl.commands import train
-    from nemo_prorl.training import trainer
-
-    class ProfiledTrainer(trainer.ProRLTrainer):
-        def fit(self) -> Any:
-            try:
-                return super().fit()
-            finally:
-                self.stopwatch.finish()
-
-    ProfilingStopwatch.first_profiled = first_profiled
-    with (
-        patch.object(trainer, "Stopwatch", ProfilingStopwatch),
-        patch.object(run, "ProRLTrainer", ProfiledTrainer),
-    ):
-        code = train.main(["--config-name", "laptop", *overrides])
-    if code:
-        sys.exit(code)
-    return ProfilingStopwatch.profiles
+def profile(run_dir: Path, first: int, last: int) -> tuple[Mapping[str, cProfile.Profile], int]:
+    """Computes these steps of a run again, and returns phase -> profile and the number of steps, which may begin at an
+    earlier checkpoint."""
+    plan = rerun.plan(run_dir, first, last)
+    stopwatch = ProfilingStopwatch()
+    with rerun.machinery(plan, distributed.initialise(1, 1), stopwatch=stopwatch) as (stepper, state):
+        for _ in rerun.steps_again(plan, stepper, state):
+            stopwatch.switch_to("")
+    return stopwatch.profiles, len(plan.steps)
 
 
 # ------------------------------------------------------------------------------------- what is printed

@@ -184,6 +184,7 @@ def machinery(
     *,
     sample_again: bool = False,
     watched: Callable[[Policy], Policy] = lambda policy: policy,
+    stopwatch: Stopwatch | None = None,
 ) -> Iterator[tuple[Stepper, RunState]]:
     """Yields a stepper on its engines, and the state that the plan's first step begins with. Collective. vLLM and the
     reward service are started only if a step is not recorded.
@@ -193,12 +194,19 @@ def machinery(
         into = None
         if ranks.layout.world_size == 1:  # several ranks find converted files in the run's folder
             into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
-        yield stack.enter_context(_machinery(plan, ranks, into, sample_again, watched))
+        yield stack.enter_context(
+            _machinery(plan, ranks, into, sample_again, watched, stopwatch or Stopwatch())
+        )
 
 
 @contextmanager
 def _machinery(
-    plan: Plan, ranks: Ranks, into: Path | None, sample_again: bool, watched: Callable[[Policy], Policy]
+    plan: Plan,
+    ranks: Ranks,
+    into: Path | None,
+    sample_again: bool,
+    watched: Callable[[Policy], Policy],
+    stopwatch: Stopwatch,
 ) -> Iterator[tuple[Stepper, RunState]]:
     inputs = run.load_inputs(plan.config, ranks, is_resume=False, into=into)
     config = inputs.config
@@ -234,7 +242,7 @@ def _machinery(
                 grader=RecordedGrader(sampler, grader),
                 prompts=inputs.prompts,
                 canary=None,
-                stopwatch=Stopwatch(),
+                stopwatch=stopwatch,
             ),
             state,
         )

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.commands.export import model_card, parse_size
+from nemo_prorl.commands.export import parse_size
+from nemo_prorl.commands.model_card import model_card
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.engines.megatron import conversion
+from nemo_prorl.evaluation import results
+from nemo_prorl.evaluation.benchmark import Metric
 from nemo_prorl.run_folder.storage import write_manifest
+from nemo_prorl.run_folder.validations import validation_files
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.types import RunState
 from tests.engines.conftest import build_hf_model
@@ -50,7 +63,21 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "sums"
     hf = build_hf_model(folder.parent / "Base-1B", "qwen2")
     (folder / "stages").mkdir(parents=True)
-    (folder / "stages" / "first.yaml").write_text(yaml.safe_dump({"model": {"path": str(hf)}}))
+    for name, parent, model in (("warm", "", str(hf)), ("first", "warm", "unused")):
+        options = {
+            "stage": {"name": name, "parent": parent},
+            "model": {"path": model},
+            "trainer": {"prompts_per_step": 8, "num_steps": 30, "learning_rate": 2e-6},
+            "sampler": {"num_rollouts": 4, "max_response_tokens": 512},
+            "algorithm": {"kl_beta": 1e-4, "advantage": "group_std", "objective": "clip"},
+            "data": {"train": {f"{folder.parent}/sums/train.parquet": 1.0, f"data/{name}.jsonl": 0.5}},
+        }
+        (folder / "stages" / f"{name}.yaml").write_text(yaml.safe_dump(options))
+    (folder / "validations").mkdir()
+    pq.write_table(
+        pa.table({"uid": list("abcd"), "reward_mean": [0.0, 0.5, 1.0, 0.5]}),
+        validation_files(folder).path(20, "first"),
+    )
     writer = CheckpointWriter(
         folder,
         model_dir=hf,
@@ -94,10 +121,154 @@ def test_a_run_is_exported_with_its_card(
         "| run | sums |", "| stage | first |", "| step | 20 (20 of this stage) |", "| optimizer updates | 80 |",
         "| resets of the reference | 2, the last after step 10 |", "| nemo_prorl | commit abc123 |",
         "| torch | 2.13.0 |", "| reward | 0.5000 |", "| math/pass_at_1 | 0.2500 |", "## Held-out scores at step 20",
+        "| warm | 30 | 8 x 4 | 512 | 2e-06 | 0.0001 | advantage group_std, objective clip |",
+        "| sums/train.parquet | 1 in warm, 1 in first |", "| data/first.jsonl | 0.5 in first |",
     ):  # fmt: skip
         assert line in text
+    assert text.index("| warm | 30 |") < text.index("| first | 30 |")
+    low, high = re.search(r"4 prompts: 0.5000, 95 % interval (\S+) to (\S+) ", text).groups()
+    assert 0 <= float(low) < 0.5 < float(high) <= 1
     assert str(tmp_path) not in card, "paths of a machine are nobody's business"
     assert str(run_dir.parent) not in card
+
+
+def test_evaluations_are_in_the_card_with_their_intervals(run_dir: Path, tmp_path: Path) -> None:
+    one = results.Estimate(value=0.25, low=0.125, high=0.5)
+    found = results.BenchmarkResult(
+        name="aime24", metric=Metric.pass_at_1, score=one, pass_at_k={8: one}, reward=0.25, num_prompts=4,
+        num_too_long=0, num_samples=16, num_missing=0, response_tokens={"mean": 9.0, "p50": 9.0, "p99": 9.0},
+        no_eos_share=0.0,
+        prompts={"a": results.PromptResult(source="a", num_samples=16, num_correct=4, reward=0.25)},
+    )  # fmt: skip
+    results.write(tmp_path / "results.json", {"title": "Evaluation of sums-20"}, [found])
+    checkpoint = run_dir / "checkpoints" / "step-00000020-first"
+    card = model_card(checkpoint, [tmp_path])
+    section = card[card.index("## Evaluation of sums-20") :]
+    assert all(part in section for part in ("aime24", "25.00", "12.50 to 50.00"))
+    with pytest.raises(ConfigError, match="not the folder of a finished evaluation"):
+        model_card(checkpoint, [tmp_path / "none"])
+
+
+class Hub:
+    """The parts of the hub's HTTP interface that an upload needs. `commits`: what was uploaded, by path."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.created: list[dict[str, Any]] = []
+        self.refuses: dict[str, int] = {}
+        """Part of a path -> HTTP status."""
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: Any) -> None: ...
+
+            def reply(self, content: Any, status: int = 200) -> None:
+                body = json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self) -> None:
+                self.reply({"sha": "0" * 40, "id": "me/sums", "siblings": [], "xetEnabled": False})
+
+            def do_POST(self) -> None:
+                if self.headers.get("Transfer-Encoding") == "chunked":
+                    body = b""
+                    while size := int(self.rfile.readline(), 16):
+                        body += self.rfile.read(size)
+                        self.rfile.readline()
+                    self.rfile.readline()
+                else:
+                    body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                for part, status in hub.refuses.items():
+                    if part in self.path:
+                        self.reply({"error": "refused by the test"}, status)
+                        return
+                assert self.headers["Authorization"] == "Bearer hf_secret"
+                if self.path.endswith("/repos/create"):
+                    hub.created.append(json.loads(body))
+                    self.reply({"url": f"{hub.url}/me/sums", "name": "me/sums"})
+                elif "/preupload/" in self.path:
+                    wanted = [file["path"] for file in json.loads(body)["files"]]
+                    kinds = [
+                        {"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in wanted
+                    ]
+                    self.reply({"files": kinds})
+                elif "/commit/" in self.path:
+                    for line in map(json.loads, body.splitlines()):
+                        if line["key"] == "file":
+                            value = line["value"]
+                            hub.files[value["path"]] = base64.b64decode(value["content"])
+                    self.reply({"commitUrl": f"{hub.url}/me/sums/commit/{'0' * 40}", "commitOid": "0" * 40})
+                else:
+                    self.reply({"type": "user", "name": "me"})
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    one = Hub()
+    yield one
+    one.close()
+
+
+def push(hub: Hub, run_dir: Path, out: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own, because the library reads its variables when it is imported."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    given = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_secret", "HF_HOME": str(out.parent / "home")}
+    return subprocess.run(
+        [sys.executable, "-m", "nemo_prorl", "export", str(run_dir), str(out), "--push", "me/sums"],
+        env=inherited | given | variables, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_an_export_is_uploaded_to_a_private_repository(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "hf"
+    done = push(hub, run_dir, out)
+    assert done.returncode == 0, done.stderr
+    assert f"uploaded to {hub.url}/me/sums" in done.stdout
+    assert "hf_secret" not in done.stdout + done.stderr
+    assert hub.created[0]["name"] == "sums"
+    assert hub.created[0].get("private") is True or hub.created[0].get("visibility") == "private"
+    assert hub.files == {str(f.relative_to(out)): f.read_bytes() for f in out.rglob("*") if f.is_file()}
+
+
+def test_what_cannot_be_uploaded_is_said_before_the_work(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "hf"
+    hub.refuses = {"/repos/create": 400}
+    done = push(hub, run_dir, out)
+    assert done.returncode == 2
+    assert "--push me/sums is not possible: " in done.stderr
+    assert "Traceback" not in done.stderr
+    done = push(hub, run_dir, out, HF_TOKEN="")
+    assert done.returncode == 2
+    assert "needs a token" in done.stderr
+    done = push(hub, run_dir, out, HF_HUB_OFFLINE="1")
+    assert done.returncode == 2
+    assert "HF_HUB_OFFLINE is set" in done.stderr
+    assert not out.exists()
+
+
+def test_an_upload_that_fails_leaves_the_folder_and_says_how_to_go_on(
+    hub: Hub, run_dir: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "hf"
+    hub.refuses = {"/commit/": 400}
+    done = push(hub, run_dir, out)
+    assert done.returncode == 2
+    assert f"run `hf upload me/sums {out}`" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(list(out.glob("*.safetensors"))) == 1
+    assert not hub.files
 
 
 def test_what_was_imported_has_no_run_to_tell_of(run_dir: Path) -> None:
@@ -135,6 +306,7 @@ def test_damage_and_other_folders_are_one_sentence(
     (tmp_path / "nothing").mkdir()
     assert "holds no complete checkpoint" in refused(tmp_path / "nothing")
     assert "--max-shard-size 5 is no size" in refused(run_dir, "--max-shard-size", "5")
+    assert "--push sums is no repository" in refused(run_dir, "--push", "sums")
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,11 @@ class Policy(Protocol):
         """
         ...
 
+    def gradient_norm(self, batch: TrainBatch, loss_function: LossFunction) -> float:
+        """Returns the norm of the gradients of an update that is not made, before clipping. As collective as
+        `update`. With FP8's delayed scales the pass counts among those from which the next scales come."""
+        ...
+
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields every full tensor under its Hugging Face name, one at a time, on every rank. Collective over the
         replica."""

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from nemo_prorl.__main__ import main
 from nemo_prorl.run_folder.records import DIGESTS
 from nemo_prorl.run_folder.telemetry import read_metrics
+from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
 from tests.training.tiny import TIMEOUT_S, Case
 
@@ -28,9 +30,9 @@ OVERRIDES = (
 )
 
 
-def verify(*arguments: str) -> tuple[int, str]:
-    """Returns the exit code and the output of `verify`, in a process of its own."""
-    code, text = run_ranks(_verify, 1, timeout_s=TIMEOUT_S, arguments=["verify", *arguments])[0]
+def verify(*arguments: str, num_ranks: int = 1) -> tuple[int, str]:
+    """Returns the exit code and the output of `verify`, in processes of its own."""
+    code, text = run_ranks(_verify, num_ranks, timeout_s=TIMEOUT_S, arguments=["verify", *arguments])[0]
     print(text)
     return code, text
 
@@ -77,6 +79,20 @@ def test_a_recorded_token_that_was_changed_is_named(copied: Path) -> None:
     assert verify(str(copied), "--step", "2", "--sample-again")[0] == 0
 
 
+def test_one_bit_of_a_recorded_log_probability_is_named(copied: Path) -> None:
+    (file,) = (copied / "rollouts").glob("step-00000002-*.parquet")
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    rows[3]["logprobs"][-1] = float(np.nextafter(np.float32(rows[3]["logprobs"][-1]), np.float32(0)))
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), file)
+    code, text = verify(str(copied), "--step", "2")
+    assert code == 1
+    first = next(line for line in text.splitlines() if "DIFFER" in line)
+    assert first.split("DIFFER")[0].strip() == "sampler's log-probabilities"
+    assert rows[3]["uid"] in first
+    assert "rollouts                        equal" in text
+
+
 def test_a_digest_of_another_weight_is_named(copied: Path) -> None:
     """The hash of one tensor after step 3 is replaced, and the line is written as if it were right."""
     from nemo_prorl.run_folder import records
@@ -103,6 +119,28 @@ def test_a_torn_line_and_a_step_that_nobody_took_cannot_be_verified(
         assert main(["verify", str(copied), "--step", step]) == 2
         assert "has no digest of step" in capsys.readouterr().err
     assert main(["verify", str(copied.parent)]) == 2
+
+
+def test_two_ranks_are_exact_on_two_and_within_a_tolerance_on_one(case: Case) -> None:
+    options = [*OVERRIDES, "trainer.tensor_parallel=2", "exp_manager.record_rollouts=1"]
+    case.train_forked("verified_on_two", *options, num_ranks=2)
+    run = str(case.run_dir("verified_on_two"))
+    code, text = verify(run, "--steps", "2..3", num_ranks=2)
+    assert code == 0
+    assert "Exact" in text
+    assert text.count("weights                         equal") == 2
+    code, text = verify(run, "--step", "2")
+    assert code == 0
+    assert "Within 1e-05, because of ranks" in text
+    assert "selection are equal" in text
+
+
+def test_sixteen_bits_are_exact_too(case: Case) -> None:
+    case.train_forked("verified_in_bf16", *OVERRIDES, "model.precision=bf16")
+    code, text = verify(str(case.run_dir("verified_in_bf16")), "--steps", "1..3")
+    assert code == 0
+    assert "Exact" in text
+    assert "DIFFER" not in text
 
 
 def test_a_metric_of_the_users_is_measured_afterwards(copied: Path, tmp_path: Path) -> None:
@@ -133,3 +171,17 @@ def test_a_metric_of_the_users_is_measured_afterwards(copied: Path, tmp_path: Pa
     assert verify(str(copied), "--step", "2", "--metric", f"{tmp_path}/mine.py:agrees")[0] == 0
     (line,) = map(json.loads, (copied / "remeasured" / "agrees.jsonl").read_text().splitlines())
     assert 0.0 <= line["my/off"] < 1e-5  # of the first update, which has the weights of the old ones
+
+
+def test_the_norms_of_the_gradients_are_measured_without_an_update(copied: Path) -> None:
+    """The KL term has no gradient before the first update of a stage, and the step is the same as without asking."""
+    metric = str(ROOT / "examples" / "my_metrics.py")
+    code, _ = verify(str(copied), "--steps", "1..2", "--metric", f"{metric}:gradient_norms")
+    assert code == 0
+    lines = (copied / "remeasured" / "gradient_norms.jsonl").read_text().splitlines()
+    recorded = {record["step"]: record for record in read_metrics(copied / "metrics.jsonl")}
+    for line in map(json.loads, lines):
+        norm = recorded[line["step"]]["optimizer/grad_norm"]
+        assert line["my/policy_gradient"] == pytest.approx(norm, rel=0.2), "the KL weight is small"
+        assert 0 <= line["my/kl_gradient"] < 0.2 * norm
+    assert len(lines) == 2

@@ -91,6 +91,29 @@ class MegatronPolicy:
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
         """See `engines.interface.Policy`. Raises ValueError if no replica has a response token."""
+        plan, results, loss = self._accumulate_gradients(batch, loss_function)
+        grad_norm = self._step(loss)
+        self.num_updates += 1
+        current, entropy = self._collect(batch.tokens, plan, results)
+        return UpdateReport(
+            loss=loss,
+            grad_norm=grad_norm,
+            learning_rate=learning_rate(self.config.trainer, self.num_updates - 1),
+            current_logprobs_BT=current,
+            entropy_BT=entropy,
+            relative_change=self.trainable.relative_change(),
+        )
+
+    def gradient_norm(self, batch: TrainBatch, loss_function: LossFunction) -> float:
+        """See `engines.interface.Policy`."""
+        self._accumulate_gradients(batch, loss_function)
+        self.optimizer.prepare_grads()
+        return float(self.optimizer.get_grad_norm())
+
+    def _accumulate_gradients(
+        self, batch: TrainBatch, loss_function: LossFunction
+    ) -> tuple[list[list[int]], list[dict[str, torch.Tensor]], float]:
+        """Computes the gradients of an update. Returns the rows of each pass, the results of each, and the loss."""
         counts = torch.tensor([batch.num_tokens, len(batch)], dtype=torch.int64, device=self._device)
         dist.all_reduce(counts, group=parallel_state.get_data_parallel_group())
         num_tokens, num_rollouts = counts.tolist()
@@ -114,18 +137,7 @@ class MegatronPolicy:
                 total += result["loss"]
             dist.all_reduce(total, group=parallel_state.get_data_parallel_group())
         self._broadcast_from_last_stage(total)
-        total_loss = total.item()
-        grad_norm = self._step(total_loss)
-        self.num_updates += 1
-        current, entropy = self._collect(batch.tokens, plan, results)
-        return UpdateReport(
-            loss=total_loss,
-            grad_norm=grad_norm,
-            learning_rate=learning_rate(self.config.trainer, self.num_updates - 1),
-            current_logprobs_BT=current,
-            entropy_BT=entropy,
-            relative_change=self.trainable.relative_change(),
-        )
+        return plan, results, total.item()
 
     def _step(self, loss: float) -> float:
         """Clips and applies the gradients, and returns their norm before clipping. Raises NonFiniteUpdate."""

@@ -396,6 +396,19 @@ def slots_of(policy: MegatronPolicy) -> list[optimizer_state.Slot]:
     return list(optimizer_state.slots(policy.optimizer, policy.model).values())
 
 
+def test_the_norm_of_gradients_is_that_of_the_update_that_follows(make_policy: MakePolicy) -> None:
+    """Asking for it, also for other gradients, changes nothing."""
+    asked, still = make_policy(), make_policy()
+    batch = train_batch(token_batch())
+    norms = [asked.gradient_norm(batch, loss_function) for _ in range(2)]
+    assert asked.gradient_norm(batch, lambda *given: 3.0 * loss_function(*given)) == pytest.approx(
+        3 * norms[0]
+    )
+    reports = [policy.update(batch, loss_function) for policy in (asked, still)]
+    assert {*norms, *(report.grad_norm for report in reports)} == {norms[0]}
+    assert_same(snapshot(asked), snapshot(still))
+
+
 def test_weight_decay_spares_norms_and_biases(make_policy: MakePolicy) -> None:
     """Megatron marks them with a multiplier, which only its own scheduler would apply."""
     policy = make_policy(weight_decay=0.1)
