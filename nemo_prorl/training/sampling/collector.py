@@ -397,6 +397,8 @@ class Collector:
     def _complete(self, prepared: dict[Key, PreparedRollout], groups: Set[int]) -> None:
         """Computes what was left to the first update for groups that are not in it, because the step is not full."""
         missing = {k: row for k, row in prepared.items() if k[0] in groups and row.old_logprobs is None}
+        if not missing:
+            return
         with self.stopwatch.measure("old_logprobs_s"):
             for key, old in self._logprobs([missing]).items():
                 prepared[key] = completed(prepared[key], old)
