@@ -88,7 +88,8 @@ def table() -> Iterator[str]:
         estimate = row.estimate()
         parts = [STEP] if STEP in estimate else list(estimate)
         seconds, estimated = (sum(of[part] for part in parts) for of in (row.seconds, estimate))
-        what = "step" if STEP in parts else "update" if row.is_update_only else "three parts of a step"
+        several = "two parts of a step" if len(parts) == 2 else "three parts of a step"
+        what = "step" if STEP in parts else "update" if row.is_update_only else several
         kind = "**held out**" if row.is_held_out else "fitted"
         yield f"| {row.name}: {what} | {seconds:.3g} s | {estimated:.3g} s | {seconds / estimated:.2f} | {kind} |"
     hours, estimated = paper_hours()

@@ -167,6 +167,12 @@ def _prime(model: str, num_gpus: int, context: int, seconds: float, **changes: o
     )
 
 
+def _ours(what: str, **changes: object) -> Row:
+    """What was measured of this trainer."""
+    common = {"model": "r1-distill-qwen-1.5b", "num_gpus": 1, "source": f"experiments/gpu.md: {what}"}
+    return Row(name="this trainer 1.5B, 1 H100", **(common | changes))  # type: ignore[arg-type]
+
+
 def _deepscaler(name: str, source: str, gpu: Gpu, seconds: float) -> Row:
     """The first stage of DeepScaleR, as users ran it: 128 prompts x 8 rollouts of up to 8k tokens; the mean length is
     the one that its authors give for the beginning."""
@@ -231,11 +237,8 @@ ROWS = (
     ),
     _verl(32, 357.41, 107.71, 313.81),
     _verl(128, 177.85, 53.92, 113.81),
-    Row(
-        name="this trainer 1.5B, 1 H100",
-        source="experiments/gpu.md: gpu-check, 131,072 tokens in rollouts of 2k to 8k",
-        model="r1-distill-qwen-1.5b",
-        num_gpus=1,
+    _ours(
+        "gpu-check, 131,072 tokens in rollouts of 2k to 8k",
         prompts=17,
         rollouts=2,
         mean_tokens=3_839,
@@ -246,11 +249,8 @@ ROWS = (
         is_update_only=True,
         seconds={"updates": 3.205},
     ),
-    Row(
-        name="this trainer 1.5B, 1 H100",
-        source="experiments/gpu.md: the second step of a run",
-        model="r1-distill-qwen-1.5b",
-        num_gpus=1,
+    _ours(
+        "the second step of a run",
         prompts=16,
         rollouts=16,
         mean_tokens=1_023.9,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -94,31 +95,34 @@ def test_every_step_is_equal_again_from_the_start(run: Path) -> None:
         assert "DIFFER" not in text
 
 
-def test_a_recorded_token_that_was_changed_is_named(copied: Path) -> None:
-    (file,) = (copied / "rollouts").glob("step-00000002-*.parquet")
+def changed_record(run: Path, index: int, change: Callable[[dict[str, Any]], None]) -> tuple[str, str]:
+    """Changes one recorded rollout of step 2. Returns what `verify` prints then, and the first phase that differs."""
+    (file,) = (run / "rollouts").glob("step-00000002-*.parquet")
     table = pq.read_table(file)
     rows = table.to_pylist()
-    rows[0]["token_ids"][0] ^= 1
+    change(rows[index])
     pq.write_table(pa.Table.from_pylist(rows, table.schema), file)
-    code, text = verify(str(copied), "--step", "2")
+    code, text = verify(str(run), "--step", "2")
     assert code == 1
     first = next(line for line in text.splitlines() if "DIFFER" in line)
-    assert first.split("DIFFER")[0].strip() == "rollouts"
-    assert rows[0]["uid"] in first
+    assert rows[index]["uid"] in first
+    return text, first.split("DIFFER")[0].strip()
+
+
+def test_a_recorded_token_that_was_changed_is_named(copied: Path) -> None:
+    def flip(row: dict[str, Any]) -> None:
+        row["token_ids"][0] ^= 1
+
+    assert changed_record(copied, 0, flip)[1] == "rollouts"
     assert verify(str(copied), "--step", "2", "--sample-again")[0] == 0
 
 
 def test_one_bit_of_a_recorded_log_probability_is_named(copied: Path) -> None:
-    (file,) = (copied / "rollouts").glob("step-00000002-*.parquet")
-    table = pq.read_table(file)
-    rows = table.to_pylist()
-    rows[3]["logprobs"][-1] = float(np.nextafter(np.float32(rows[3]["logprobs"][-1]), np.float32(0)))
-    pq.write_table(pa.Table.from_pylist(rows, table.schema), file)
-    code, text = verify(str(copied), "--step", "2")
-    assert code == 1
-    first = next(line for line in text.splitlines() if "DIFFER" in line)
-    assert first.split("DIFFER")[0].strip() == "sampler's log-probabilities"
-    assert rows[3]["uid"] in first
+    def move(row: dict[str, Any]) -> None:
+        row["logprobs"][-1] = float(np.nextafter(np.float32(row["logprobs"][-1]), np.float32(0)))
+
+    text, phase = changed_record(copied, 3, move)
+    assert phase == "sampler's log-probabilities"
     assert "rollouts                        equal" in text
 
 
