@@ -54,6 +54,7 @@ SET_BY_FORK = {
 """Option that no override may change -> what to write instead."""
 GOES_ON = ("stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=false")
 """Overrides of every arm before its own: a child stage that only goes on."""
+NO_SERVERS = ("reward.discovery_dir=", "reward.token_file=")
 LOGGER_IDS = ("id", "version", "run_id", "resume")
 """Arguments of loggers that name the run at W&B or MLflow to write to, which is the parent's."""
 
@@ -147,7 +148,10 @@ def arm_runs(
         )
     recorded = str(run_dir / "stages" / f"{state.stage}.yaml")
     begun = compose(recorded, [], conf_dir=conf_dir)
-    base = compose(recorded, [*GOES_ON, *common], conf_dir=conf_dir)
+    # The servers of a Slurm job have ended with it; those of the arm's job are named by its launcher.
+    ended = Path(begun.reward.discovery_dir).resolve().is_relative_to((run_dir / "reward").resolve())
+    shared = [*GOES_ON, *(NO_SERVERS if ended else ()), *common]
+    base = compose(recorded, shared, conf_dir=conf_dir)
     _check_same("the command", base, begun, SET_BY_FORK)
     if not base.data.validation:
         raise ConfigError(
@@ -155,7 +159,7 @@ def arm_runs(
         )
     configs = {}
     for arm in arms:
-        configs[arm] = compose(recorded, [*GOES_ON, *common, *arm.overrides], conf_dir=conf_dir)
+        configs[arm] = compose(recorded, [*shared, *arm.overrides], conf_dir=conf_dir)
         _check_same(f"arm {arm.name}", configs[arm], base, SET_BY_FORK)
         _check_same(f"arm {arm.name}", configs[arm], base, SAME_IN_ALL)
     seeds = range(base.seed, base.seed + num_seeds)
