@@ -23,6 +23,7 @@ from nemo_prorl.engines.recorded import RecordedGrader, RecordedSampler, Records
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import read_digests, read_rollouts, rollout_files
+from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import changed_content
 from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
@@ -258,7 +259,7 @@ def _config(run_dir: Path, options: Mapping[str, Any], num_ranks: int) -> RunCon
     with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as folder:
         path = Path(folder) / "recorded.yaml"
         path.write_text(yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **options}), encoding="utf-8")
-        config = compose(str(path), [], conf_dir=Path(folder))
+        config = without_servers_of_its_job(compose(str(path), [], conf_dir=Path(folder)))
     exp_manager = replace(config.exp_manager, explicit_log_dir=str(run_dir))  # the folder may have been moved
     config = replace(config, exp_manager=exp_manager)
     if num_ranks > 1:

@@ -28,6 +28,7 @@ from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.origin import flatten, write_resolved
+from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
 from nemo_prorl.run_folder.telemetry import rewind_metrics
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
@@ -54,7 +55,6 @@ SET_BY_FORK = {
 """Option that no override may change -> what to write instead."""
 GOES_ON = ("stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=false")
 """Overrides of every arm before its own: a child stage that only goes on."""
-NO_SERVERS = ("reward.discovery_dir=", "reward.token_file=")
 LOGGER_IDS = ("id", "version", "run_id", "resume")
 """Arguments of loggers that name the run at W&B or MLflow to write to, which is the parent's."""
 
@@ -148,10 +148,7 @@ def arm_runs(
         )
     recorded = str(run_dir / "stages" / f"{state.stage}.yaml")
     begun = compose(recorded, [], conf_dir=conf_dir)
-    # The servers of a Slurm job have ended with it; those of the arm's job are named by its launcher.
-    ended = Path(begun.reward.discovery_dir).resolve().is_relative_to((run_dir / "reward").resolve())
-    shared = [*GOES_ON, *(NO_SERVERS if ended else ()), *common]
-    base = compose(recorded, shared, conf_dir=conf_dir)
+    base = compose(recorded, [*GOES_ON, *common], conf_dir=conf_dir)
     _check_same("the command", base, begun, SET_BY_FORK)
     if not base.data.validation:
         raise ConfigError(
@@ -159,12 +156,12 @@ def arm_runs(
         )
     configs = {}
     for arm in arms:
-        configs[arm] = compose(recorded, [*shared, *arm.overrides], conf_dir=conf_dir)
+        configs[arm] = compose(recorded, [*GOES_ON, *common, *arm.overrides], conf_dir=conf_dir)
         _check_same(f"arm {arm.name}", configs[arm], base, SET_BY_FORK)
         _check_same(f"arm {arm.name}", configs[arm], base, SAME_IN_ALL)
     seeds = range(base.seed, base.seed + num_seeds)
     return [
-        _arm_run(arm, seed, config, state.stage, num_steps, out)
+        _arm_run(arm, seed, without_servers_of_its_job(config), state.stage, num_steps, out)
         for seed in seeds
         for arm, config in configs.items()
     ]
