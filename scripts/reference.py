@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nemo_prorl.__main__ import COMMANDS, load
 from nemo_prorl.config import DataBuildConfig, RunConfig
-from nemo_prorl.config.help import MOST_USED, Option, entries, type_name, value_text
+from nemo_prorl.config.help import Option, entries, type_name, value_text
 from nemo_prorl.run_folder.metric_docs import METRICS
 from reward.__main__ import main as reward_main
 
@@ -61,10 +61,9 @@ def commands_page() -> str:
 
 
 def options_page() -> str:
-    """Returns the page: the usual options, then one table for each section."""
-    options = {entry.key: entry for entry in entries(RunConfig) if isinstance(entry, Option)}
+    """Returns the page: one table for each section."""
     lines = ["# Options", "", f"{GENERATED} They are declared in `nemo_prorl/config/sections/`."]
-    lines += ["", "## The options you will touch", *HEAD, *(_row(options[key]) for key in MOST_USED)]
+    lines += ["[The most used](commands.md#train) stand in the help of `train`."]
     lines += ["", "## train, evaluate, plan and submit", *_tables(RunConfig)]
     lines += ["", "## data build", *_tables(DataBuildConfig, without="reward")]
     lines += ["", "The options of [reward](#reward) as well."]

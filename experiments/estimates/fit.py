@@ -3,7 +3,7 @@
     python -m experiments.estimates.fit
 
 The fitted rows decide Derates and RANGE in nemo_prorl/cluster/scale/roofline.py and the mean length of verl's responses
-in published.py: write there what is printed. The table is the one in docs/sizing.md.
+in published.py: write there what is printed. The table is the one in experiments/estimates.md.
 """
 
 from __future__ import annotations

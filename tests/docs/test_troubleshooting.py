@@ -45,7 +45,7 @@ def test_the_code_can_give_the_message(message: str) -> None:
 
 
 def test_messages_are_found_on_the_page() -> None:
-    assert len(MESSAGES) > 20
+    assert len(MESSAGES) > 10
     assert len(set(MESSAGES)) == len(MESSAGES)
 
 

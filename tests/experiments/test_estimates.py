@@ -200,6 +200,6 @@ def test_the_constants_are_what_the_fit_finds() -> None:
     assert verl_tokens == pytest.approx(fit.published.VERL_MEAN_TOKENS, rel=0.02)
 
 
-def test_the_table_of_the_documentation_is_what_is_computed() -> None:
-    documented = (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+def test_the_table_of_the_page_is_what_is_computed() -> None:
+    documented = (ROOT / "experiments" / "estimates.md").read_text(encoding="utf-8")
     assert [line for line in fit.table() if line not in documented] == []

@@ -105,9 +105,9 @@ class AlgorithmConfig:
     """loss: the penalty is a term of each token's loss (ProRL eq. 4); reward: its sum over the response is subtracted
     from the reward (RLOO)."""
     kl_weighted: bool = False
-    """Multiplies the KL term of a token by the ratio of current to old probability, through which the gradient flows,
-    and by the sampler's importance weight, so that k3 has the gradient of the KL on rollouts of older weights, too
-    (DeepSeek-V3.2 eq. 7). Needed with sampler.ahead; without effect with kl_in=reward."""
+    """Corrects the KL term for tokens that older weights sampled: multiplies it by the ratio of current to old
+    probability, which has a gradient, and by the sampler's importance weight (DeepSeek-V3.2 eq. 7). Needed with
+    sampler.ahead; without effect with kl_in=reward."""
     kl_clamp_log_ratio: float = 20.0
     """The log-ratio in the KL estimator is clamped to plus or minus this many nats, beyond which a token has no KL
     gradient (ProRL v2: 10; verl: 20); 0: no clamp."""

@@ -26,11 +26,11 @@ class CheckpointCallbackParams:
     """When checkpoints are written and which are kept. The field names are those of NeMo's exp_manager."""
 
     every_n_train_steps: int = 20
-    """Steps between checkpoints; 0: none by the number of steps. As many as validation.interval put the best one on
-    disk."""
+    """Steps between checkpoints; 0: only by the clock. Has to divide validation.interval if the best validation is to
+    have a checkpoint."""
     every_minutes: float = 15.0
-    """Minutes after the last checkpoint when the end of a step gets one, too, so that a crash costs little; 0: never.
-    The end of a stage is saved in any case."""
+    """Minutes after the last checkpoint from which the end of a step is saved, too; 0: never. The end of a stage is
+    always saved."""
     save_last_k: int = 2
     """Number of the stage's newest checkpoints that are kept, beside the last of every other stage."""
     save_top_k: int = 1
