@@ -32,8 +32,8 @@ class RowHistory:
         self._scores_N: NDArray[np.float64] = np.full(num_rows, np.nan)
         self._is_fit_N = np.full(num_rows, True)
         """False: too long to be drawn again."""
-        self._is_out_N = np.full(num_rows, False)
-        """True between a draw and its score: the row is being sampled."""
+        self._num_out_N: NDArray[np.int64] = np.zeros(num_rows, np.int64)
+        """Draws whose score is not known yet: the row is being sampled."""
         self._num_turns = 0
 
     def num_visits(self, row: int) -> int:
@@ -45,7 +45,7 @@ class RowHistory:
         self._visits_N[row] += 1
         self._turns_N[row] = self._num_turns
         self._num_turns += 1
-        self._is_out_N[row] = True
+        self._num_out_N[row] += 1
 
     def leave_out(self, row: int) -> None:
         """Notes that the row is too long."""
@@ -53,19 +53,19 @@ class RowHistory:
 
     def take_out(self, row: int) -> None:
         """Notes that the row is being sampled, which `state` does not contain."""
-        self._is_out_N[row] = True
+        self._num_out_N[row] += 1
 
     def note(self, row: int, score: float | None) -> None:
         """Notes the mean score of a row that was sampled; None if it was not graded. Scores outside of [0, 1] count as
         the nearer end."""
-        self._is_out_N[row] = False
+        self._num_out_N[row] -= 1
         if score is not None:
             self._scores_N[row] = round(min(max(score, 0.0), 1.0), 4)  # as it is saved
 
     def choose(self, generator: np.random.Generator, *, epsilon: float, retest: float) -> int:
         """Returns a row: with probability `retest` the one whose last draw is the longest ago, otherwise one by its
         weight. Rows that are being sampled are not chosen while there are others."""
-        is_free_N = self._is_fit_N & ~self._is_out_N
+        is_free_N = self._is_fit_N & (self._num_out_N == 0)
         weights_N = np.where(is_free_N, draw_weights(self._scores_N, epsilon), 0.0)
         if generator.random() < retest or not is_free_N.any():
             candidates_N = is_free_N if is_free_N.any() else self._is_fit_N

@@ -101,7 +101,8 @@ def recorded(folder: Path, **options: Any) -> Run:
     return run
 
 
-def again(run: Run) -> Again:
+def again(run: Run, prompts: Any = None) -> Again:
+    """prompts: the mix as it was before the run, if it is not a list."""
     lines = read_digests(run.folder).steps
     plan = Plan(
         run_dir=run.folder,
@@ -119,7 +120,7 @@ def again(run: Run) -> Again:
         policy=Policy(),
         sampler=Sampler(),
         grader=ScriptedGrader(at_once=True),  # type: ignore[arg-type]
-        prompts=ListedPrompts(run.prompts.all),  # type: ignore[arg-type]
+        prompts=prompts or ListedPrompts(run.prompts.all),  # type: ignore[arg-type]
         canary=None,
         stopwatch=Stopwatch(),
     )

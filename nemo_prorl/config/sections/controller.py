@@ -90,7 +90,7 @@ class FutileResetsConfig:
     action: ControllerAction = ControllerAction.end_stage
     """What the signal causes."""
     patience: int = 2
-    """Consecutive resets without a new best by controller.validation_plateau.min_delta."""
+    """Consecutive resets, a remix included, without a new best by controller.validation_plateau.min_delta."""
 
     def __post_init__(self) -> None:
         at_least("controller.futile_resets", self, 1, ["patience"])
