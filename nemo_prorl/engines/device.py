@@ -22,14 +22,15 @@ CPU_FILE = Path("/proc/cpuinfo")
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
-def check_gpus() -> None:
+def check_gpus(*, samples: bool = True) -> None:
     """Raises ConfigError if torch was built for CUDA but cannot use the node's GPUs (usually because the driver is
-    older than torch's CUDA), if vLLM was and none is used, or if the node has fewer GPUs than ranks."""
+    older than torch's CUDA), or if the node has fewer GPUs than ranks. samples: refuses a vLLM that was built for CUDA
+    where no GPU is used, too."""
     if not has_cuda():
-        if samples_on_gpus_only():
+        if samples and samples_on_gpus_only():
             raise ConfigError(
-                f"vLLM in {sys.prefix} was built for CUDA, and no GPU is used here: start on a node with a GPU (without "
-                "trainer.device=cpu), or with the environment for CPUs that `make setup` installs."
+                f"vLLM in {sys.prefix} was built for CUDA, and no GPU is used here: start on a GPU node, without "
+                "trainer.device=cpu, or with the environment for CPUs that `make setup` installs."
             )
         return
     if not torch.cuda.is_available():
