@@ -153,16 +153,23 @@ def steps_again(plan: Plan, stepper: Stepper, state: RunState) -> Iterator[StepR
     NotRecorded. The stepper and the state are `machinery`'s."""
     stepper.refit(state, canary_limit=float("inf"))
     for step in plan.steps:
-        ahead = step < plan.last and plan.lines[step + 1]["was_ahead"]
+        is_used = step < plan.last and plan.lines[step + 1]["was_ahead"]
+        stepper.collector.samples_ahead = is_used
+        ahead = plan.lines[step].get("ahead", is_used)  # a line of an earlier version does not say
         yield stepper.step(state, ahead=ahead, canary_limit=float("inf"))
+        if not is_used:
+            stepper.collector.drop_ahead()
         if step < plan.last:
-            _repeat_reset(plan, stepper, state)
+            _repeat_decision(plan, stepper, state)
 
 
-def _repeat_reset(plan: Plan, stepper: Stepper, state: RunState) -> None:
-    """Resets the policy if the run did so after this step."""
+def _repeat_decision(plan: Plan, stepper: Stepper, state: RunState) -> None:
+    """Resets the policy, or changes the mix, if the run did so after this step."""
     record = plan.metrics.get(state.step, {})
-    if record.get("controller", {}).get("action") != ControllerAction.reset.name:
+    action = record.get("controller", {}).get("action")
+    if action == ControllerAction.remix.name:
+        state.remixed = True
+    if action != ControllerAction.reset.name:
         return
     config, policy = plan.config, stepper.policy
     if WENT_BACK in record:
