@@ -1,4 +1,4 @@
-"""Profiles training steps: the seconds of each phase, and of the functions in it.
+"""Profiles training steps: the seconds of each phase, its share of this machine's limit, and its functions.
 
     make profile [ARGS="--shape laptop|larger --steps 8 --out FOLDER KEY=VALUE ..."]
 
@@ -9,6 +9,10 @@ Trains in this process: one step to warm up, then --steps whose phases are read 
 `report` shows them, and a few that are then computed again under cProfile, which slows Python down. For each phase
 lists our functions by cumulative seconds, and all functions by their own seconds. Other threads (the reward client,
 writing a checkpoint) and the canary are not listed. KEY=VALUE are options of the run.
+
+The limit is the rate of a large matrix product, measured in the same process. A phase's share of it is the operations
+that its results need, over its seconds in the run, over that rate. Operations on padding are not needed; those on a
+prompt are, once for each rollout, but in sampling once for all siblings.
 """
 
 from __future__ import annotations
@@ -16,13 +20,16 @@ from __future__ import annotations
 import argparse
 import cProfile
 import pstats
+import re
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from nemo_prorl.engines import environment
 
@@ -30,9 +37,15 @@ environment.prepare()  # before torch and vLLM are imported
 
 from benchmarks.runs import build_tiny_policy  # noqa: E402
 from nemo_prorl import distributed, rerun  # noqa: E402
+from nemo_prorl.cluster.scale.here import ROWS, measured_speed  # noqa: E402
+from nemo_prorl.cluster.scale.roofline import Operations, operations  # noqa: E402
 from nemo_prorl.commands import train  # noqa: E402
+from nemo_prorl.config import RunConfig  # noqa: E402
+from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture  # noqa: E402
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
+from nemo_prorl.training.step import StepResult  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402
+from nemo_prorl.types import RolloutTokens  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 NUM_STEPS = {"laptop": (8, 3), "larger": (2, 1)}
@@ -41,6 +54,10 @@ NUM_LISTED = 4
 """Functions of each kind listed for each phase."""
 REST = "other"
 """Name of the time outside of all phases, also between steps."""
+WIDTH = 2048
+"""Width of the matrix whose product is the limit: larger ones are not faster on one core."""
+KERNEL = re.compile(r"^<.*(mm\b|addmm_|matmul|attention)|vocab_parallel.*_product")
+"""Place of a function that computes a matrix product or attention. Attention's backward pass is called from C++."""
 
 
 def main() -> None:
@@ -68,9 +85,11 @@ def main() -> None:
     ]
     if code := train.main(["--config-name", "laptop", *overrides]):
         sys.exit(code)
-    steps = [record for record in read_run(folder / "run").steps if 1 < record["step"] <= 1 + num_timed]
-    print_phases(options.shape, steps)
-    print_functions(*profile(folder / "run", 2 + num_timed, 1 + num_timed + num_profiled))
+    steps = {record["step"]: record for record in read_run(folder / "run").steps}
+    print_phases(options.shape, [steps[step] for step in range(2, 2 + num_timed)])
+    profiles, results = profile(folder / "run", 2 + num_timed, 1 + num_timed + num_profiled)
+    print_limits([(steps[step], result) for step, result in results.items()], profiles)
+    print_functions(profiles, len(results))
 
 
 # ------------------------------------------------------------------------------------- what is trained
@@ -151,15 +170,63 @@ class ProfilingStopwatch(Stopwatch):
             self.profiles[phase].enable()
 
 
-def profile(run_dir: Path, first: int, last: int) -> tuple[Mapping[str, cProfile.Profile], int]:
-    """Computes these steps of a run again, and returns phase -> profile and the number of steps, which may begin at an
-    earlier checkpoint."""
+def profile(
+    run_dir: Path, first: int, last: int
+) -> tuple[Mapping[str, cProfile.Profile], Mapping[int, StepResult]]:
+    """Computes these steps of a run again, which may begin at an earlier checkpoint, and returns phase -> profile, and
+    step -> result."""
     plan = rerun.plan(run_dir, first, last)
     stopwatch = ProfilingStopwatch()
+    results = []
     with rerun.machinery(plan, distributed.initialise(1, 1), stopwatch=stopwatch) as (stepper, state):
-        for _ in rerun.steps_again(plan, stepper, state):
+        for result in rerun.steps_again(plan, stepper, state):
             stopwatch.switch_to("")
-    return stopwatch.profiles, len(plan.steps)
+            results.append(result)
+    return stopwatch.profiles, dict(zip(plan.steps, results, strict=True))
+
+
+# ------------------------------------------------------------------------------------- operations
+def operations_of(result: StepResult, model: Architecture) -> dict[str, float]:
+    """Returns phase -> floating-point operations that its results need; 0 for a phase that was left out."""
+    config, prepared = result.config, result.collection.prepared
+    of_update = set() if config.algorithm.takes_kl_from_rewards else {row.key for row in result.rows[0]}
+    old = [row for key, row in prepared.items() if key not in of_update]
+    reference = [row for row in prepared.values() if row.reference_logprobs is not row.old_logprobs]
+    trained = [row.rollout for rows in result.rows for row in rows]
+    return {
+        "sampling_s": sum(forward(result.collection.rollouts.values(), model, shared_prompts=True).forward),
+        "old_logprobs_s": sum(forward(old, model).forward),
+        "reference_logprobs_s": sum(forward(reference, model).forward),
+        "updates_s": sum(forward(trained, model).update(config.model.recompute)),
+    }
+
+
+def forward(
+    rollouts: Iterable[RolloutTokens], model: Architecture, *, shared_prompts: bool = False
+) -> Operations:
+    """Returns the operations of a forward pass over rollouts under a causal mask. shared_prompts: siblings need those
+    of their prompt only once."""
+    num_tokens = response_tokens = attended = 0
+    known = set[str]()
+    for rollout in rollouts:
+        start = len(rollout.prompt.token_ids) if rollout.prompt.uid in known else 0
+        known |= {rollout.prompt.uid} if shared_prompts else set()
+        num_tokens += rollout.length - start
+        response_tokens += len(rollout.token_ids)
+        attended += (rollout.length * (rollout.length + 1) - start * (start + 1)) // 2
+    return operations(model, num_tokens=num_tokens, response_tokens=response_tokens, attended=attended)
+
+
+def padding_of(result: StepResult) -> float:
+    """Returns the share of padding in the tokens that the updates' passes compute."""
+    from nemo_prorl.engines.megatron.microbatch import plan_micro_batches  # imports Megatron
+
+    budget, needed, computed = result.config.trainer.micro_batch_tokens, 0, 0
+    for batch in result.batches:
+        lengths = batch.tokens.lengths_B
+        needed += lengths.sum()
+        computed += sum(len(rows) * lengths[rows].max() for rows in plan_micro_batches(lengths, budget))
+    return 1 - needed / computed
 
 
 # ------------------------------------------------------------------------------------- what is printed
@@ -177,6 +244,39 @@ def print_phases(shape: str, steps: Sequence[Mapping[str, Any]]) -> None:
     for key, name in OUTSIDE_STEP.items():
         if seconds := max(step.get(key, 0.0) for step in steps):
             print(f"{f'between steps: {name}, largest':34}{seconds:>10.3f}")
+
+
+def print_limits(
+    steps: Sequence[tuple[Mapping[str, Any], StepResult]], profiles: Mapping[str, cProfile.Profile]
+) -> None:
+    """Prints the share of the machine's limit that each phase reaches. steps: record and result of each; the profiles
+    are of the same steps."""
+    config = steps[0][1].config
+    model = read_architecture(config.model.path)
+    widest, limit = (rate(widths, config) for widths in ((model.hidden_size, model.ffn_size), (WIDTH, WIDTH)))
+    found = [operations_of(result, model) for _, result in steps]
+    padding = np.mean([padding_of(result) for _, result in steps])
+    print(
+        f"\nThe limit is {limit / 1e9:.0f} GFLOP/s, in products of {ROWS} x {WIDTH} x {WIDTH}; with the model's widest "
+        f"layer\n{widest / 1e9:.0f}. Padding is {padding:.0%} of the tokens "
+        f"in updates. {len(steps)} step(s), kernels under cProfile:"
+    )
+    print(f"{'':34}{'s/step':>10}{'GFLOP':>9}{'of limit':>10}{'in kernels, s':>15}")
+    for phase in found[0]:
+        seconds = np.mean([record.get(f"time/{phase}", 0.0) for record, _ in steps])
+        flop = np.mean([of_step[phase] for of_step in found])
+        functions = pstats.Stats(profiles[phase]).stats if flop else {}  # type: ignore[attr-defined]
+        kernels_s = sum(row[2] for function, row in functions.items() if KERNEL.search(place(*function)))
+        name = PHASES[f"time/{phase}"]
+        share = flop / limit / seconds if flop else 0.0
+        print(f"{name:34}{seconds:>10.3f}{flop / 1e9:>9.1f}{share:>10.1%}{kernels_s / len(steps):>15.3f}")
+
+
+def rate(widths: tuple[int, int], config: RunConfig) -> float:
+    """Returns the largest of five measured rates of products with a matrix of these widths."""
+    return max(
+        measured_speed(widths, config.model.precision, config.trainer.cpu_threads)[0] for _ in range(5)
+    )
 
 
 def print_functions(profiles: Mapping[str, cProfile.Profile], num_steps: int) -> None:

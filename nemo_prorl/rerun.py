@@ -23,6 +23,7 @@ from nemo_prorl.engines.recorded import RecordedGrader, RecordedSampler, Records
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import read_digests, read_rollouts, rollout_files
+from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import changed_content
 from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
@@ -152,16 +153,23 @@ def steps_again(plan: Plan, stepper: Stepper, state: RunState) -> Iterator[StepR
     NotRecorded. The stepper and the state are `machinery`'s."""
     stepper.refit(state, canary_limit=float("inf"))
     for step in plan.steps:
-        ahead = step < plan.last and plan.lines[step + 1]["was_ahead"]
+        is_used = step < plan.last and plan.lines[step + 1]["was_ahead"]
+        stepper.collector.samples_ahead = is_used
+        ahead = plan.lines[step].get("ahead", is_used)  # a line of an earlier version does not say
         yield stepper.step(state, ahead=ahead, canary_limit=float("inf"))
+        if not is_used:
+            stepper.collector.drop_ahead()
         if step < plan.last:
-            _repeat_reset(plan, stepper, state)
+            _repeat_decision(plan, stepper, state)
 
 
-def _repeat_reset(plan: Plan, stepper: Stepper, state: RunState) -> None:
-    """Resets the policy if the run did so after this step."""
+def _repeat_decision(plan: Plan, stepper: Stepper, state: RunState) -> None:
+    """Resets the policy, or changes the mix, if the run did so after this step."""
     record = plan.metrics.get(state.step, {})
-    if record.get("controller", {}).get("action") != ControllerAction.reset.name:
+    action = record.get("controller", {}).get("action")
+    if action == ControllerAction.remix.name:
+        state.remixed = True
+    if action != ControllerAction.reset.name:
         return
     config, policy = plan.config, stepper.policy
     if WENT_BACK in record:
@@ -258,7 +266,7 @@ def _config(run_dir: Path, options: Mapping[str, Any], num_ranks: int) -> RunCon
     with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as folder:
         path = Path(folder) / "recorded.yaml"
         path.write_text(yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **options}), encoding="utf-8")
-        config = compose(str(path), [], conf_dir=Path(folder))
+        config = without_servers_of_its_job(compose(str(path), [], conf_dir=Path(folder)))
     exp_manager = replace(config.exp_manager, explicit_log_dir=str(run_dir))  # the folder may have been moved
     config = replace(config, exp_manager=exp_manager)
     if num_ranks > 1:

@@ -428,7 +428,7 @@ def build_policy(config: RunConfig, ranks: Ranks, start: stages.StartingPoint) -
         policy.reset_optimizer()
     if stage.reset_data:
         state.prompts = {}
-    state.stage, state.stage_step, state.outcome = stage.name, 0, ""
+    state.stage, state.stage_step, state.outcome, state.remixed = stage.name, 0, "", False
     return policy, state
 
 

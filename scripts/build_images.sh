@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the images of the Dockerfile and checks each: as an ordinary user, with a read-only root, `doctor`, the smoke demo
-# and the reward service's `check`.
+# Builds the images of the Dockerfile and checks each as an ordinary user with a read-only root: `doctor` and, with
+# ENVIRONMENT=cpu, the smoke demo; the reward service's `check`.
 #   scripts/build_images.sh [train] [reward] [-- OPTIONS OF THE BUILDER]      without a target: both
 #   scripts/build_images.sh train -- --build-arg ENVIRONMENT=cpu
 #   NAME     registry.example/team/nemo-prorl, otherwise nemo-prorl; the second image is NAME-reward
@@ -69,7 +69,10 @@ for target in "${targets[@]}"; do
     "${builder[@]}" build --target "$target" --tag "$image" "$@" . || fail "$image was not built; the error stands above."
     if [ "$target" = train ]; then
         run_in "$image" python -m nemo_prorl doctor exp_manager.explicit_log_dir=/tmp/run &&
-            run_in "$image" sh -c 'cd /tmp && exec python -m nemo_prorl demo --smoke --out demo'
+            case " $* " in
+                *" ENVIRONMENT=cpu "* | *"=ENVIRONMENT=cpu "*) run_in "$image" sh -c 'cd /tmp && exec python -m nemo_prorl demo --smoke --out demo' ;;
+                *) echo "The demo needs a GPU and was not run: docs/gpu.md has the first commands there." ;;
+            esac
     else
         run_in "$image" prorl-reward check
     fi || fail "$image does not work as an ordinary user with a read-only root; its message stands above."

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -231,7 +232,7 @@ def push(hub: Hub, run_dir: Path, out: Path, **variables: str) -> subprocess.Com
     )  # fmt: skip
 
 
-def test_an_export_is_uploaded_to_a_private_repository(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
+def test_push_uploads_to_a_private_repository(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "hf"
     done = push(hub, run_dir, out)
     assert done.returncode == 0, done.stderr
@@ -242,7 +243,7 @@ def test_an_export_is_uploaded_to_a_private_repository(hub: Hub, run_dir: Path, 
     assert hub.files == {str(f.relative_to(out)): f.read_bytes() for f in out.rglob("*") if f.is_file()}
 
 
-def test_what_cannot_be_uploaded_is_said_before_the_work(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
+def test_push_says_before_the_work_what_is_not_possible(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "hf"
     hub.refuses = {"/repos/create": 400}
     done = push(hub, run_dir, out)
@@ -258,7 +259,26 @@ def test_what_cannot_be_uploaded_is_said_before_the_work(hub: Hub, run_dir: Path
     assert not out.exists()
 
 
-def test_an_upload_that_fails_leaves_the_folder_and_says_how_to_go_on(
+def test_push_makes_no_repository_for_a_checkpoint_that_cannot_be_exported(
+    hub: Hub, run_dir: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(run_dir / "checkpoints" / "step-00000010-first", tmp_path / "copy")
+    make_another_models(copy)
+    done = push(hub, copy, tmp_path / "hf")
+    assert done.returncode == 2
+    assert "they belong to different models" in done.stderr
+    assert not hub.created
+    assert not (tmp_path / "hf").exists()
+
+
+def make_another_models(checkpoint: Path) -> None:
+    """Changes the size in a checkpoint's config.json, so that its weights do not fit; every file is as listed."""
+    file = checkpoint / "huggingface" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": 64}))
+    write_manifest(checkpoint, {})
+
+
+def test_push_that_fails_leaves_the_folder_and_says_how_to_go_on(
     hub: Hub, run_dir: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "hf"
@@ -283,13 +303,7 @@ def test_damage_and_other_folders_are_one_sentence(
         assert not (tmp_path / "out").exists()
         return capsys.readouterr().err
 
-    copy = tmp_path / "copy"
-    original = run_dir / "checkpoints" / "step-00000010-first"
-    for file in original.rglob("*"):
-        if file.is_file():
-            target = copy / file.relative_to(original)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
+    copy = shutil.copytree(run_dir / "checkpoints" / "step-00000010-first", tmp_path / "copy")
     shard = next(copy.glob("policy/*.distcp"))
     content = shard.read_bytes()
     shard.write_bytes(content[:-7])
@@ -297,9 +311,7 @@ def test_damage_and_other_folders_are_one_sentence(
     shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert f"{copy} is damaged (policy/{shard.name} is not what was written)" in refused(copy)
     shard.write_bytes(content)
-    config = json.loads((copy / "huggingface" / "config.json").read_text())
-    (copy / "huggingface" / "config.json").write_text(json.dumps(config | {"intermediate_size": 64}))
-    write_manifest(copy, {})
+    make_another_models(copy)
     assert "they belong to different models" in refused(copy)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     assert "holds no checkpoint yet" in refused(tmp_path / "run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,17 +14,11 @@ from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 from nemo_prorl.config.compose import compose
 from tests.conftest import ROOT
+from tests.docs.commands import sessions_of
 
 PAGE = ROOT / "docs" / "gpu.md"
 CONF = ROOT / "conf"
 MAKE_VARIABLES = {"ARGS", "PYTHON"}
-
-
-def commands_of(text: str) -> list[list[str]]:
-    """Returns the words of every command in the page's bash blocks, without comments."""
-    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def check(words: Sequence[str]) -> None:
@@ -70,7 +63,7 @@ def check_project_command(name: str, arguments: Sequence[str]) -> None:
     compose(config_name, [*overrides, *given.overrides], conf_dir=CONF)
 
 
-COMMANDS = commands_of(PAGE.read_text())
+COMMANDS = [words for words, _ in sessions_of(PAGE.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words)[:60])
@@ -106,5 +99,7 @@ def test_a_mistake_on_the_page_would_be_seen(line: str, error: type[BaseExceptio
 
 def test_continued_lines_and_comments_are_understood() -> None:
     text = "x\n```bash\na b \\\n    c=1  # why\n\n# only words\nd 'e f'\n```\n```text\nno\n```\n"
-    assert commands_of(text) == [["a", "b", "c=1"], ["d", "e f"]]
+    text += "```console\n$ g \\\n  h\nits output\n```\n```\nno\n```\n"
+    typed = [(["a", "b", "c=1"], []), (["d", "e f"], []), (["g", "h"], ["its output"])]
+    assert sessions_of(text) == typed
     assert isinstance(PAGE, Path)

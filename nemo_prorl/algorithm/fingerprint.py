@@ -12,8 +12,9 @@ from collections.abc import Iterable
 import torch
 
 MODULUS = 2**64
-_CHUNK = 1 << 22
-"""Elements that are converted to 64 bits at a time: 32 MiB."""
+_CHUNK = {"cpu": 1 << 20, "cuda": 1 << 22}
+"""Elements that are converted to 64 bits at a time, by device: 8 MiB on a CPU, whose allocator keeps pieces below 32
+MiB for the next chunk, which is several times as fast as new memory; fewer kernels on a GPU."""
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -25,8 +26,8 @@ def fingerprint(tensor: torch.Tensor) -> int:
     Zeros add nothing. Tensors of different precision are compared after a cast to the same one.
     """
     bits = tensor.detach().view(_INTEGERS[tensor.element_size()]).flatten()
-    sums = [chunk.sum(dtype=torch.int64) for chunk in bits.split(_CHUNK)]
-    return int(torch.stack(sums).sum()) % MODULUS if sums and tensor.numel() else 0
+    sums = [chunk.sum(dtype=torch.int64) for chunk in bits.split(_CHUNK[bits.device.type])]
+    return int(sums[0] if len(sums) == 1 else torch.stack(sums).sum()) % MODULUS
 
 
 def joined(fingerprints: Iterable[int]) -> int:

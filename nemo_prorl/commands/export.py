@@ -59,7 +59,12 @@ def main(arguments: Sequence[str]) -> int:
     if checkpoint != options.checkpoint:
         print(f"exporting {checkpoint}")
     card = model_card(checkpoint, options.evaluation)
-    conversion.export_hf(checkpoint, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=card)
+    weights, side_files = conversion.open_checkpoint(checkpoint, dtype=options.dtype)
+    if hub is not None:  # the checkpoint can be exported: a mistake must not leave a repository behind
+        _make_repository(hub, options.push)
+    conversion.save_hf(
+        weights, side_files, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=card
+    )
     size = sum(file.stat().st_size for file in options.out.glob("*.safetensors"))
     print(f"wrote {options.out} ({size / 1e6:,.1f} MB of weights)")
     if hub is not None:
@@ -68,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _hub(repository: str) -> Any:
-    """Returns a client of the hub, once the repository is there. Raises ConfigError if that fails, before any work."""
+    """Returns a client of the hub. Raises ConfigError if it could not upload to the repository; asks nobody."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise ConfigError(f"--push {repository} is no repository: write OWNER/NAME.")
     # A run has to work offline (engines/environment.py), and the library reads this variable when it is imported.
@@ -78,12 +83,15 @@ def _hub(repository: str) -> Any:
 
     if get_token() is None:
         raise ConfigError("--push needs a token of the Hugging Face hub: `hf auth login`, or set HF_TOKEN.")
-    hub = HfApi()
+    return HfApi()
+
+
+def _make_repository(hub: Any, repository: str) -> None:
+    """Makes the repository, if it is not there yet. Raises ConfigError if that fails."""
     try:
         hub.create_repo(repository, private=True, exist_ok=True)
     except Exception as error:  # httpx's and the library's own
         raise ConfigError(f"--push {repository} is not possible: {_reason(error)}.") from error
-    return hub
 
 
 def _push(hub: Any, repository: str, folder: Path) -> None:

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     arms.prepare(runs, run_dir, checkpoint, _launcher(checkpoint.state.stage))
     if given.prepare:
-        show(_commands(runs), exact=True)
+        show(commands_of(runs, given.ranks), exact=True)
     elif code := _train(runs, run_dir, out, num_ranks=given.ranks):
         return code
     return _report(runs, out, at=given.at)
@@ -101,14 +101,16 @@ def _launcher(stage: str) -> Path | None:
         return None
 
 
-def _commands(runs: Sequence[ArmRun]) -> list[str]:
-    """Returns a line of shell for each run that is not finished."""
+def commands_of(runs: Sequence[ArmRun], num_ranks: int) -> list[str]:
+    """Returns a line of shell for each run that is not finished: a job if the stage has a launcher, else a command for
+    `num_ranks` ranks on this machine."""
     from nemo_prorl.fork.arms import JOB_FILE
     from nemo_prorl.fork.table import unfinished
 
+    torchrun = f"torchrun --standalone --nproc-per-node={num_ranks} -m nemo_prorl"
     lines = []
     for run in unfinished(runs):
-        words = [*shlex.split(PROGRAM), *run.arguments]
+        words = [*shlex.split(torchrun if num_ranks > 1 else PROGRAM), *run.arguments]
         if (job := run.folder / JOB_FILE).is_file():
             words = ["sbatch", f"--job-name={run.name}", f"--output={run.folder}/slurm-%j.out", str(job)]
         lines.append(shlex.join(words))

@@ -50,7 +50,7 @@ def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
         "",
         "Trained by reinforcement learning with verifiable rewards (ProRL, arXiv 2505.24864 and 2507.12507).",
         "",
-        *_table(["", ""], facts.items()),
+        *_section("Checkpoint", ("fact", "value"), facts.items()),
         "",
         *_training(stages),
         *_held_out(record, run_dir),
@@ -74,15 +74,7 @@ def _stages(run_dir: Path, last: str) -> dict[str, dict[str, Any]]:
 
 
 def _training(stages: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    columns = [
-        "stage",
-        "steps",
-        "prompts x rollouts",
-        "response tokens",
-        "learning rate",
-        "KL weight",
-        "recipe",
-    ]
+    sizes = ("steps", "prompts x rollouts", "response tokens", "learning rate", "KL weight")
     rows: list[tuple[Any, ...]] = []
     shares: dict[str, list[str]] = {}
     for name, options in stages.items():
@@ -94,9 +86,9 @@ def _training(stages: Mapping[str, dict[str, Any]]) -> Iterator[str]:
         for file, share in options["data"]["train"].items():
             shares.setdefault("/".join(Path(file).parts[-2:]), []).append(f"{share:g} in {name}")
     if rows:
-        yield from ["## Stages", "", *_table(columns, rows), ""]
+        yield from [*_section("Stages", ("stage", *sizes, "recipe"), rows), ""]
         files = ((file, ", ".join(of_stages)) for file, of_stages in shares.items())
-        yield from ["## Data", "", *_table(["file", "weight"], files), ""]
+        yield from [*_section("Data", ("file", "weight"), files), ""]
 
 
 def _held_out(record: Mapping[str, Any], run_dir: Path) -> Iterator[str]:
@@ -110,11 +102,7 @@ def _held_out(record: Mapping[str, Any], run_dir: Path) -> Iterator[str]:
     numbers = {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
     if record["score"] is not None:
         numbers = {"monitored metric of this checkpoint": f"{record['score']:.4f}", **numbers}
-    yield from [
-        f"## Held-out scores at step {last['step']}",
-        "",
-        *_table(["metric", "value"], numbers.items()),
-    ]
+    yield from _section(f"Held-out scores at step {last['step']}", ("metric", "value"), numbers.items())
     try:
         rewards = list(read_rewards(run_dir, state["stage"], last["step"]).values())
     except FileNotFoundError:
@@ -136,6 +124,6 @@ def _evaluations(folders: Sequence[Path]) -> Iterator[str]:
         yield ""
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    head = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return [*head, *(f"| {' | '.join(map(str, row))} |" for row in rows)]
+def _section(title: str, columns: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    cells = tuple(tuple(map(str, row)) for row in rows)
+    return tables.as_markdown(tables.Table(title=title, columns=columns, rows=cells))

@@ -110,10 +110,9 @@ def check_vacant(folder: Path) -> None:
     check_writable(f"OUT={folder}", folder)
 
 
-def prepare_engines() -> None:
-    """Does `environment.prepare` for a command that computes on GPUs. Raises ConfigError if there are GPUs that torch
-    cannot use."""
+def prepare_engines(*, samples: bool = True) -> None:
+    """Does `environment.prepare` for a command that computes on GPUs. Raises ConfigError as `device.check_gpus`."""
     environment.prepare()
     from nemo_prorl.engines.device import check_gpus
 
-    check_gpus()
+    check_gpus(samples=samples)

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
         environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
         terminal.wait_for("loading PyTorch and the engines")
-        parsing.prepare_engines()
+        parsing.prepare_engines(samples=check_in is None)
         if check_in is not None:
             is_main = rank_from_environment() == 0
             # On every rank, because each has to find the files.

@@ -82,7 +82,7 @@ def _prepare(options: Mapping[str, Any]) -> None:
     environment.order_launches(tensor_parallel=trainer["tensor_parallel"], ahead=sampler["ahead"])
     environment.let_segments_grow(sampler_tensor_parallel=sampler["tensor_parallel"])
     terminal.wait_for("loading PyTorch and the engines")
-    parsing.prepare_engines()
+    parsing.prepare_engines(samples=False)
 
 
 def _range(text: str) -> tuple[int, int]:

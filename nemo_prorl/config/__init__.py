@@ -36,7 +36,7 @@ from nemo_prorl.config.sections.controller import (
     ValidationMean,
     ValidationPlateauConfig,
 )
-from nemo_prorl.config.sections.data import DataConfig, is_hub_name
+from nemo_prorl.config.sections.data import DataConfig, DataMix, is_hub_name
 from nemo_prorl.config.sections.data_build import Credit, DataBuildConfig
 from nemo_prorl.config.sections.dynamic_sampling import DynamicSamplingConfig, InformativeBy
 from nemo_prorl.config.sections.evaluation import EvaluationConfig

@@ -82,6 +82,8 @@ def read_prompts(
             seed=config.seed,
             tokenizer=tokenizer,
             max_prompt_tokens=config.sampler.max_prompt_tokens,
+            epsilon=config.data.epsilon,
+            retest=config.data.retest,
             with_extra=bool(config.reward.function),
             contents=contents,
         )

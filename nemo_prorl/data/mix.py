@@ -6,6 +6,7 @@ import hashlib
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,8 +15,9 @@ import pyarrow.compute as pc
 from jinja2 import TemplateError
 
 from nemo_prorl.config import ConfigError
+from nemo_prorl.data.difficulty import RowHistory
 from nemo_prorl.data.rows import FileContent, Row, RowFile, check_distinct, read_content
-from nemo_prorl.types import Prompt
+from nemo_prorl.types import Prompt, RolloutGroup
 from reward.extract import THINK_START, is_open_thought
 
 T = TypeVar("T")
@@ -31,7 +33,7 @@ class Tokenizer(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
-def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
+def render(row: Row, tokenizer: Tokenizer, *, visit: int = 0) -> Prompt:
     """Renders the row with the model's chat template, ready for the assistant's turn. Raises ConfigError when the
     template refuses the messages, as some do with a system turn."""
     messages = [dict(message) for message in row.messages]
@@ -43,7 +45,7 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
             "template, or the row's messages."
         ) from None
     return Prompt(
-        uid=f"{row.uid}#{epoch}",
+        uid=f"{row.uid}#{visit}",
         domain=row.domain,
         source=row.source,
         text=text,
@@ -68,10 +70,11 @@ def _opens_thought(messages: Sequence[Mapping[str, str]], text: str, tokenizer: 
 
 
 class PromptMix:
-    """Takes prompts from each file in proportion to its weight, each file in a new order every epoch.
+    """Takes prompts from each file in proportion to its weight: each row once an epoch, in an order of its own, or from
+    the second epoch on by difficulty.
 
-    The order is a function of the seed and the file's content alone, so the state is two counts per file: the rows
-    read, and the prompts taken, which are fewer if some are too long; and the uids of prompts that were given back.
+    The order of an epoch is a function of the seed and the file's content alone. A draw by difficulty is one of these,
+    of its number, and of what the run knows of the rows (RowHistory), which is the same on every rank.
     """
 
     def __init__(
@@ -81,11 +84,14 @@ class PromptMix:
         seed: int,
         tokenizer: Tokenizer,
         max_prompt_tokens: int,
+        epsilon: float = 0.05,
+        retest: float = 0.1,
         with_extra: bool = False,
         contents: Mapping[str, FileContent] | None = None,
     ) -> None:
-        """with_extra: prompts also carry the files' further columns. contents: of every file, if they have been read
-        before (`read_content`); a file of another size raises ConfigError."""
+        """epsilon, retest: of draws by difficulty (data.epsilon, data.retest). with_extra: prompts also carry the
+        files' further columns. contents: of every file, if they have been read before (`read_content`); a file of
+        another size raises ConfigError."""
         if not weights:
             raise ConfigError(
                 "data.train is empty: name at least one prompt file, such as data.train={a.parquet: 1}."
@@ -108,6 +114,12 @@ class PromptMix:
         self._tokenizer = tokenizer
         self._max_prompt_tokens = max_prompt_tokens
         self._orders: dict[str, tuple[int, np.ndarray]] = {}
+        self._histories = {path: RowHistory(len(file)) for path, file in self._files.items()}
+        self._epsilon, self._retest = epsilon, retest
+        self.by_difficulty = False
+        """Whether draws from now on follow the rows' difficulty once a file's first epoch is over."""
+        self._sampled: dict[str, tuple[str, int]] = {}
+        """Uid -> (path, row) of each prompt that was taken and not yet noted."""
         self._again: list[Prompt] = []
         """Prompts that were given back; they come before all others."""
         self.num_too_long = 0
@@ -122,12 +134,21 @@ class PromptMix:
         """Takes back prompts that nobody has trained on. `take` returns them first, in this order."""
         self._again = [*prompts, *self._again]
 
+    def note(self, groups: Sequence[RolloutGroup]) -> None:
+        """Notes how hard prompts were that have been sampled: the mean score of each, before shaping."""
+        for group in groups:
+            path, row = self._sampled.pop(group.prompt.uid)
+            scores = [member.verdict.score or 0.0 for member in group.members]
+            self._histories[path].note(row, fmean(scores) if scores else None)
+
     def state(self) -> dict[str, Any]:
         """Returns the position as JSON-serialisable data, keyed by the content of the files."""
         return {
             "shares": self._by_content(self._shares),
             "read": self._by_content(self._read),
             "given": self._by_content(self._given),
+            "histories": {key: history.state() for key, history in self._by_content(self._histories).items()},
+            "max_prompt_tokens": self._max_prompt_tokens,
             "num_too_long": self.num_too_long,
             "again": [prompt.uid for prompt in self._again],
         }
@@ -139,18 +160,26 @@ class PromptMix:
         for path, fingerprint in self._fingerprints.items():
             self._read[path] = int(state["read"].get(fingerprint, 0))
             self._given[path] = int(state["given"][fingerprint]) if same_mix else 0
+            self._histories[path] = RowHistory(len(self._files[path]))
+            if history := state.get("histories", {}).get(fingerprint):
+                is_same_limit = state["max_prompt_tokens"] == self._max_prompt_tokens
+                self._histories[path].restore(history if is_same_limit else {**history, "too_long": []})
         self.num_too_long = int(state["num_too_long"])
         # The prompts that were given back, without those that the mix no longer has or that are too long now.
         names = [uid.rpartition("#")[0] for uid in state["again"]]
-        epochs = [int(uid.rpartition("#")[2]) for uid in state["again"]]
-        found: dict[int, Prompt] = {}
-        for file in self._files.values():
+        visits = [int(uid.rpartition("#")[2]) for uid in state["again"]]
+        found: dict[int, tuple[Prompt, str, int]] = {}
+        for path, file in self._files.items():
             places = pc.index_in(pa.array(names, pa.string()), value_set=file.uids.combine_chunks())
-            for number, place in enumerate(places.to_pylist()):
-                if place is not None:
-                    found[number] = render(file[place], self._tokenizer, epoch=epochs[number])
-        prompts = [found[number] for number in sorted(found)]
-        self._again = [prompt for prompt in prompts if len(prompt.token_ids) <= self._max_prompt_tokens]
+            for number, row in enumerate(places.to_pylist()):
+                if row is not None:
+                    found[number] = (render(file[row], self._tokenizer, visit=visits[number]), path, row)
+        self._sampled, self._again = {}, []
+        for prompt, path, row in (found[number] for number in sorted(found)):
+            if len(prompt.token_ids) <= self._max_prompt_tokens:
+                self._histories[path].take_out(row)
+                self._sampled[prompt.uid] = (path, row)
+                self._again.append(prompt)
 
     def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
         return {fingerprint: values[path] for path, fingerprint in self._fingerprints.items()}
@@ -161,19 +190,33 @@ class PromptMix:
         path = max(self._files, key=lambda path: self._shares[path] * drawn - self._given[path])
         file = self._files[path]
         for _ in range(2 * len(file)):  # covers a whole epoch from any position
-            epoch, position = divmod(self._read[path], len(file))
-            if self._orders.get(path, (-1, None))[0] != epoch:
-                digest = hashlib.sha256(f"{self._seed}/{self._fingerprints[path]}/{epoch}".encode()).digest()
-                generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
-                self._orders[path] = (epoch, generator.permutation(len(file)))
-            row = file[int(self._orders[path][1][position])]
-            prompt = render(row, self._tokenizer, epoch=epoch)
+            row = self._choose(path)
             self._read[path] += 1
+            history = self._histories[path]
+            prompt = render(file[row], self._tokenizer, visit=history.num_visits(row))
             if len(prompt.token_ids) <= self._max_prompt_tokens:
+                history.draw(row)
+                self._sampled[prompt.uid] = (path, row)
                 self._given[path] += 1
                 return prompt
+            history.leave_out(row)
             self.num_too_long += 1
         raise ConfigError(
             f"every prompt of {file.name} is longer than "
             f"sampler.max_prompt_tokens={self._max_prompt_tokens}: raise it, or leave the file out."
         )
+
+    def _choose(self, path: str) -> int:
+        """Returns the next row of a file."""
+        size = len(self._files[path])
+        epoch, position = divmod(self._read[path], size)
+        if epoch and self.by_difficulty:
+            generator = self._generator(path, f"draw {self._read[path]}")
+            return self._histories[path].choose(generator, epsilon=self._epsilon, retest=self._retest)
+        if self._orders.get(path, (-1, None))[0] != epoch:
+            self._orders[path] = (epoch, self._generator(path, str(epoch)).permutation(size))
+        return int(self._orders[path][1][position])
+
+    def _generator(self, path: str, purpose: str) -> np.random.Generator:
+        digest = hashlib.sha256(f"{self._seed}/{self._fingerprints[path]}/{purpose}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:8], "little"))

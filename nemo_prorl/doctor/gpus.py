@@ -26,6 +26,8 @@ class GpuFacts:
     """Name and memory of each GPU, such as "NVIDIA H200 (140 GiB)"."""
     refusal: str = ""
     """The error with which a trainer with this configuration would stop; empty if it would start."""
+    are_needed: bool = False
+    """Whether vLLM was built for CUDA."""
     has_transformer_engine: bool = True
     """Whether Transformer Engine is installed."""
     import_error: str = ""
@@ -38,6 +40,9 @@ def judge_gpus(facts: GpuFacts, *, num_allocated: int) -> list[Finding]:
     if facts.refusal:
         return [refused("GPUs", ConfigError(facts.refusal))]
     torch = f"torch {facts.torch}"
+    if not facts.gpus and facts.are_needed:
+        advice = "run doctor on a node with a GPU; to train on a CPU, install the environment for CPUs (make setup)"
+        return [warning("GPUs", "none is here, and this environment's vLLM was built for CUDA", advice)]
     if not facts.gpus:
         return [not_applicable("GPUs", f"none is used, {torch} computes on the CPU")]
     found = f"{len(facts.gpus)} x {facts.gpus[0]}, driver {facts.driver}, {torch} for CUDA {facts.cuda}"
@@ -72,7 +77,8 @@ def probe_gpus(device: Device) -> GpuFacts:
     except ConfigError as error:
         return GpuFacts(refusal=str(error))
     if not environment.has_cuda():
-        return GpuFacts(torch=importlib.metadata.version("torch"))
+        needed = environment.samples_on_gpus_only()
+        return GpuFacts(torch=importlib.metadata.version("torch"), are_needed=needed)
     environment.prepare()
     import torch
 

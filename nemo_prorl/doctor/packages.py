@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
+from nemo_prorl.engines.environment import samples_on_gpus_only
 
 ESSENTIAL = ("torch", "vllm", "megatron-core", "transformers")
 """Packages on whose internals the engines rely, so that another version is a failure."""
@@ -40,8 +41,7 @@ def by_name(versions: Mapping[str, str]) -> dict[str, str]:
 def lock_of_trainer() -> str:
     """Returns the name of the lock of this interpreter's environment: cuda.txt for vLLM's build for CUDA, else
     train.txt."""
-    names = {one.metadata["Name"] for one in importlib.metadata.distributions()}
-    return "cuda.txt" if "vllm" in names else "train.txt"
+    return "cuda.txt" if samples_on_gpus_only() else "train.txt"
 
 
 def judge_packages(name: str, lock: str, locked: Mapping[str, str], installed: Mapping[str, str]) -> Finding:

@@ -7,13 +7,14 @@ import json
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.engines.environment import has_cuda
+from nemo_prorl.engines.environment import has_cuda, samples_on_gpus_only
 from nemo_prorl.engines.interface import Policy, Sampler
 from nemo_prorl.run_folder.storage import ENGINES_FILE, replace_text
 
@@ -21,10 +22,16 @@ CPU_FILE = Path("/proc/cpuinfo")
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
-def check_gpus() -> None:
+def check_gpus(*, samples: bool = True) -> None:
     """Raises ConfigError if torch was built for CUDA but cannot use the node's GPUs (usually because the driver is
-    older than torch's CUDA), or if the node has fewer GPUs than ranks."""
+    older than torch's CUDA), or if the node has fewer GPUs than ranks. samples: refuses a vLLM that was built for CUDA
+    where no GPU is used, too."""
     if not has_cuda():
+        if samples and samples_on_gpus_only():
+            raise ConfigError(
+                f"vLLM in {sys.prefix} was built for CUDA, and no GPU is used here: start on a GPU node, without "
+                "trainer.device=cpu, or with the environment for CPUs that `make setup` installs."
+            )
         return
     if not torch.cuda.is_available():
         raise ConfigError(

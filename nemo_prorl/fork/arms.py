@@ -28,6 +28,7 @@ from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.origin import flatten, write_resolved
+from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
 from nemo_prorl.run_folder.telemetry import rewind_metrics
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
@@ -160,7 +161,7 @@ def arm_runs(
         _check_same(f"arm {arm.name}", configs[arm], base, SAME_IN_ALL)
     seeds = range(base.seed, base.seed + num_seeds)
     return [
-        _arm_run(arm, seed, config, state.stage, num_steps, out)
+        _arm_run(arm, seed, without_servers_of_its_job(config), state.stage, num_steps, out)
         for seed in seeds
         for arm, config in configs.items()
     ]

@@ -11,6 +11,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.tables import ABSENT, Table, as_text
 from nemo_prorl.fork.arms import ArmRun
 from nemo_prorl.fork.paired import MOST_SEEDS, Gain, Rewards, gain, mean_reward
+from nemo_prorl.report.health import duration
 from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.run_folder.validations import read_rewards
@@ -154,5 +155,7 @@ def cost_sentence(
         sum(float(record.get(key, 0.0)) for key in ("time/step_s", "time/validation_s", "time/save_s"))
         for record in last
     )
-    hours = num_runs * num_steps * step_s / 3600
-    return f"by the run's last steps ({step_s:.1f} s each) {hours:.1f} h on {num_ranks} rank(s), without their starts"
+    whole = duration(num_runs * num_steps * step_s)
+    return (
+        f"by the run's last steps ({step_s:.1f} s each) {whole} on {num_ranks} rank(s), without their starts"
+    )

@@ -19,6 +19,7 @@ mpl.use("Agg")
 
 _COLOURS = {
     ControllerAction.warn: "#3b6ea5",
+    ControllerAction.remix: "#3f7d4e",
     ControllerAction.reset: "#b0413e",
     ControllerAction.end_stage: "#c98a1b",
     ControllerAction.stop: "#5b2a86",

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.config import RunConfig
 from nemo_prorl.run_folder.storage import replace_text
 
 
@@ -91,3 +92,16 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):
         return {}
     return entry if isinstance(entry, dict) else {}
+
+
+def without_servers_of_its_job(config: RunConfig) -> RunConfig:
+    """Returns a recorded configuration without the reward servers of the job that trained it (RUN/reward/JOB), which
+    end with the job."""
+    own = Path(config.exp_manager.explicit_log_dir) / "reward"
+
+    def kept(path: str) -> str:
+        return "" if path and Path(path).is_relative_to(own) else path
+
+    there = config.reward
+    reward = replace(there, discovery_dir=kept(there.discovery_dir), token_file=kept(there.token_file))
+    return replace(config, reward=reward)

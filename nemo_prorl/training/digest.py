@@ -53,6 +53,8 @@ class StepDigest:
     """Loss, gradient norm and learning rate of each update."""
     was_ahead: bool
     """Whether the first round of rollouts was sampled during the step before."""
+    ahead: bool
+    """Whether the next step's first round was drawn during this step. A checkpoint or a reset may have dropped it."""
 
     def as_record(self) -> dict[str, Any]:
         """Returns what a line of digests.jsonl keeps of it: for each phase the hash of all items, and the beginning of
@@ -63,6 +65,7 @@ class StepDigest:
         }
         return {
             "was_ahead": self.was_ahead,
+            "ahead": self.ahead,
             "phases": phases,
             "updates": [dict(numbers) for numbers in self.numbers],
         }
@@ -150,6 +153,7 @@ def digest_of(result: StepResult, ranks: Ranks) -> StepDigest:
         },
         numbers=numbers,
         was_ahead=collection.was_ahead,
+        ahead=result.ahead,
     )
 
 

@@ -36,6 +36,8 @@ class StepResult:
     """What this replica trained on."""
     reports: tuple[UpdateReport, ...]
     statistics: tuple[UpdateStatistics, ...]
+    ahead: bool
+    """Whether the next step's first round was drawn during this step."""
     began_with: Mapping[str, int]
     """Fingerprint of each tensor of the weights that the step began with."""
     refitted: Refitted
@@ -117,6 +119,7 @@ class Stepper:
         return StepResult(
             config=self.config,
             collection=collection,
+            ahead=ahead,
             rows=tuple(map(tuple, rows)),
             reports=tuple(reports),
             statistics=tuple(statistics),

@@ -215,6 +215,8 @@ class ProRLTrainer:
             action = decision.action if decision is not None else None
             if action is ControllerAction.reset:
                 self._reset()
+            elif action is ControllerAction.remix:
+                self.state.remixed = True
             self._record(metrics)
 
         outcome: Outcome | None = None
@@ -235,8 +237,9 @@ class ProRLTrainer:
             self._measured |= measured
             self._record(measured)
 
-        # When training ends nothing waits for a checkpoint later, and a run that is resumed must know of a reset.
-        if outcome is not None or action is ControllerAction.reset:
+        # When training ends nothing waits for a checkpoint later, and a run that is resumed must know of a reset. The
+        # rollouts that were sampled ahead are of another mix than a remixed stage's: saving drops them.
+        if outcome is not None or action in (ControllerAction.reset, ControllerAction.remix):
             self._save()
             self._finish_saving()
         elif self.schedule.is_due(self.state.stage_step):
@@ -260,7 +263,9 @@ class ProRLTrainer:
         if request not in ("", self.state.last_reset_request):
             if decision is None or decision.action is ControllerAction.warn:
                 decision = self.controller.reset_on_request(step)
-            if decision.action is ControllerAction.reset:  # an end overtakes the request, which stays
+            if (
+                decision.action is ControllerAction.reset
+            ):  # an end or a remix overtakes the request, which stays
                 self.state.last_reset_request = request
         if decision is not None and decision.action is ControllerAction.end_stage:
             self.state.outcome = Outcome.end_stage

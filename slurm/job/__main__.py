@@ -233,12 +233,13 @@ class Job:
             if not answers and end.code:
                 break  # none has come so far as to write one
             self.pause()
-        decision = decisions.of_nodes(nodes, answers, end, self.folder.unwritable())
-        for node in nodes if answers and decision.what not in (GO_ON, REFUSE) else ():
-            if node not in answers:
-                say(self.stage, f"{node} did not answer")
-            elif answers[node].verdict != "ok":
-                say(self.stage, f"{node}: {answers[node].sentence}")
+        bad = decisions.at_fault(nodes, answers)
+        decision = decisions.of_nodes(nodes, answers, end, self.folder.unwritable() if bad else "")
+        for node in bad if answers and decision.what != REFUSE else ():
+            say(
+                self.stage,
+                f"{node}: {answers[node].sentence}" if node in answers else f"{node} did not answer",
+            )
         unless(decision)
 
     # ------------------------------------------------------------------------------------------------ reward service

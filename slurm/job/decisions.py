@@ -142,6 +142,11 @@ def of_holder(me: Holder, holder: Holder, state: str | None, run_dir: str) -> De
     return Decision(REFUSE, f"{why} if it has ended, {or_else}")
 
 
+def at_fault(nodes: Sequence[str], answers: Mapping[str, Answer]) -> list[str]:
+    """Returns the nodes that did not answer, or whose answer is not ok."""
+    return [node for node in nodes if node not in answers or answers[node].verdict != "ok"]
+
+
 def of_nodes(
     nodes: Sequence[str], answers: Mapping[str, Answer], step: StepEnd, unwritable: str = ""
 ) -> Decision:
@@ -155,7 +160,7 @@ def of_nodes(
     if first is not None and "EADDRINUSE" in first.sentence:
         return Decision(REQUEUE, f"{nodes[0]}: {first.sentence}")
     silent = [node for node in nodes if node not in answers]
-    bad = [node for node in nodes if node in silent or answers[node].verdict != "ok"]
+    bad = at_fault(nodes, answers)
     if bad and unwritable:
         return Decision(REFUSE, unwritable)
     if len(silent) == len(nodes):

@@ -117,6 +117,16 @@ EXPECTED: dict[str, dict[str, str]] = {
         "trainer.updates_per_step": "1",
         **NO_RESETS,
     },
+    "maxrl": {
+        "algorithm.advantage": "maxrl",  # arXiv 2602.02710
+        "algorithm.clip_high": "0.2",  # run_qwen3_training.sh: clip_ratio_high
+        **NO_KL,
+        "dynamic_sampling.enabled": "false",
+        "sampler.temperature": "1",
+        "trainer.clip_grad": "0.3",  # run_qwen3_training.sh: GRAD_CLIP
+        "trainer.updates_per_step": "1",  # ppo_mini_batch_size=train_batch_size
+        **NO_RESETS,
+    },
     "justrl": {
         "algorithm.clip_high": "0.28",  # arXiv 2512.16649 table 2
         **NO_KL,

@@ -199,7 +199,7 @@ def test_prompts_are_rendered_by_the_chat_template(tokenizer: CharacterTokenizer
         messages=({"role": "system", "content": "Be brief."}, {"role": "user", "content": "2+2?"}),
         task={"answer": "4"},
     )
-    prompt = render(row, tokenizer, epoch=3)
+    prompt = render(row, tokenizer, visit=3)
     assert prompt.text == "<s>Be brief.<u>2+2?<a>"
     assert "".join(map(chr, prompt.token_ids)) == prompt.text
     assert (prompt.uid, prompt.domain, prompt.source, prompt.task) == ("a#3", "math", "test", {"answer": "4"})

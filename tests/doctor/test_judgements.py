@@ -79,6 +79,7 @@ FAULTS = {
     "shared memory": (limits(replace(LIMITS, shared_bytes=64 << 20)), "failure", "docker's default"),
     "dead GPU": (judge_gpus(replace(GPUS, gpus=GPUS.gpus[:7]), num_allocated=8), "failure", ""),
     "mixed GPUs": (judge_gpus(replace(GPUS, gpus=["H100", "A100"]), num_allocated=2), "warning", ""),
+    "login node": (judge_gpus(GpuFacts(torch="2.13.0", are_needed=True), num_allocated=0), "warning", ""),
     "old driver": (
         judge_gpus(GpuFacts(refusal="torch cannot use driver 550: use a newer one."), num_allocated=8),
         "failure",

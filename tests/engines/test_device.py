@@ -113,3 +113,15 @@ def test_more_ranks_than_gpus_on_a_node_are_a_mistake(machine: pytest.MonkeyPatc
     machine.setenv("LOCAL_RANK", "4")
     with pytest.raises(ConfigError, match=r"LOCAL_RANK=4, but torch sees 4 GPU\(s\).*one rank per GPU"):
         device.check_gpus()
+
+
+def test_an_environment_that_samples_on_gpus_only_is_refused_without_one(machine: pytest.MonkeyPatch) -> None:
+    """vLLM itself would stop with "Device string must not be empty"."""
+    machine.setattr(device, "samples_on_gpus_only", lambda: True)
+    with pytest.raises(ConfigError, match=r"was built for CUDA, and no GPU is used here: .* `make setup`"):
+        device.check_gpus()
+    device.check_gpus(samples=False)  # `train --check` on a login node
+    machine.setattr(environment, "_has_device_files", lambda: True)
+    machine.setattr(torch.cuda, "is_available", lambda: True)
+    machine.setattr(torch.cuda, "device_count", lambda: 1)
+    device.check_gpus()

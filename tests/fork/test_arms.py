@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.config import ConfigError, DataConfig, ExpManagerConfig, RunConfig, StageConfig, StartFrom
+from nemo_prorl.commands import fork
+from nemo_prorl.config import (
+    ConfigError,
+    DataConfig,
+    ExpManagerConfig,
+    RewardConfig,
+    RunConfig,
+    StageConfig,
+    StartFrom,
+)
 from nemo_prorl.config.compose import compose
 from nemo_prorl.fork import arms
 from nemo_prorl.fork.arms import Arm, ArmRun, arm_runs, checkpoint_at, prepare
@@ -119,6 +129,23 @@ def test_an_arm_may_reset_and_take_a_recipe(run_dir: Path) -> None:
     assert first.config.stage.reset_reference
     assert first.config.stage.reset_optimizer
     assert second.config.algorithm.kl_beta == 0
+
+
+def test_an_arm_does_not_ask_the_servers_of_a_job_that_has_ended(run_dir: Path) -> None:
+    def of_arm(discovery_dir: Path, *common: str) -> tuple[str, str]:
+        reward = RewardConfig(discovery_dir=str(discovery_dir), token_file=str(discovery_dir / "token"))
+        file = run_dir / "stages" / "run2.yaml"
+        write_resolved(replace(compose(str(file), [], conf_dir=ROOT / "conf"), reward=reward), file)
+        runs = arm_runs(
+            run_dir, checkpoint_at(run_dir, 20), [NOTHING], common=common, num_seeds=1, num_steps=4,
+            out=run_dir.parent / "out", conf_dir=ROOT / "conf",
+        )  # fmt: skip
+        return runs[0].config.reward.discovery_dir, runs[0].config.reward.token_file
+
+    others = run_dir.parent / "servers"
+    assert of_arm(run_dir / "reward" / "17") == ("", "")
+    assert of_arm(run_dir / "reward" / "17", f"reward.discovery_dir={others}") == (str(others), "")
+    assert of_arm(others) == (str(others), str(others / "token"))
 
 
 REFUSED = [
@@ -268,6 +295,14 @@ def test_prepare_prints_a_command_for_each_arm_that_is_not_done(
         f'run_stage nothing --config-name {out}/nothing-5/arm.yaml exp_manager.explicit_log_dir={out}/nothing-5 "$@"'
     )
     subprocess.run(["bash", "-n", str(job)], check=True)
+
+
+def test_without_a_launcher_the_commands_train_on_this_machine(run_dir: Path) -> None:
+    runs = made(run_dir)
+    file = f"{runs[0].folder}/arm.yaml"
+    assert fork.commands_of(runs, 1)[0] == f"python -m nemo_prorl train --config-name {file}"
+    two = "torchrun --standalone --nproc-per-node=2 -m nemo_prorl train --config-name"
+    assert [line.rpartition(" ")[0] for line in fork.commands_of(runs, 2)] == [two, two]
 
 
 @pytest.mark.parametrize(

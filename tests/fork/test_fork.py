@@ -32,8 +32,8 @@ OPTIONS = (
 ARMS = ("nothing", "fast: trainer.learning_rate=1e-2")
 
 
-def fork(case: Case, out: Path) -> list[str]:
-    words = ["fork", str(case.run_dir("whole")), "--at", "2", "--steps", "2", "--out", str(out)]
+def fork(case: Case, out: Path, *options: str) -> list[str]:
+    words = ["fork", str(case.run_dir("whole")), "--at", "2", "--steps", "2", "--out", str(out), *options]
     return [sys.executable, "-m", "nemo_prorl", *words, *(word for arm in ARMS for word in ("--arm", arm))]
 
 
@@ -68,6 +68,17 @@ def end_of(run_dir: Path, scratch: Path) -> dict[str, torch.Tensor]:
     return saved_tensors(find_checkpoints(run_dir)[-1].policy, scratch)
 
 
+def step_records(folder: Path) -> list[dict[str, Any]]:
+    """Returns the records of a folder's steps, of any stage."""
+    return [record for record in read_metrics(folder / "metrics.jsonl") if "reward/mean" in record]
+
+
+def steps(folder: Path) -> list[dict[str, Any]]:
+    """Returns the same without times and stages."""
+    found = map(timeless, step_records(folder))
+    return [{key: value for key, value in record.items() if key != "stage"} for record in found]
+
+
 def test_an_arm_without_overrides_is_the_runs_own_continuation(
     case: Case, forked: Path, tmp_path: Path
 ) -> None:
@@ -78,12 +89,6 @@ def test_an_arm_without_overrides_is_the_runs_own_continuation(
     assert own.keys() == arm.keys()
     assert [name for name in own if not torch.equal(own[name], arm[name])] == []
     assert any(not torch.equal(own[name], fast[name]) for name in own)
-
-    def steps(folder: Path) -> list[dict[str, Any]]:
-        found = [
-            timeless(record) for record in read_metrics(folder / "metrics.jsonl") if "reward/mean" in record
-        ]
-        return [{key: value for key, value in record.items() if key != "stage"} for record in found]
 
     assert len(steps(forked / "nothing-1")) == 4
     assert steps(forked / "nothing-1") == steps(case.run_dir("whole"))
@@ -106,3 +111,18 @@ def test_the_table_is_of_the_last_validations(case: Case, forked: Path) -> None:
     assert (forked / "fork.txt").read_text() in printed
     assert "With one seed, intervals are over prompts" in printed
     assert (forked / "fork.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_arms_of_two_ranks_take_the_same_steps_up_to_rounding(case: Case, forked: Path) -> None:
+    out = case.folder / "fork of two ranks"
+    options = ("--ranks", "2", "--steps", "1")
+    done = subprocess.run(
+        fork(case, out, *options), cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "on 2 rank(s)" in done.stdout
+    mine, own = (steps(folder)[2] for folder in (out / "nothing-1", case.run_dir("whole")))
+    for name in ("reward/mean", "objective/loss", "objective/entropy", "optimizer/grad_norm"):
+        assert mine[name] == pytest.approx(own[name], rel=1e-4), name
+    exchanged = [record["throughput/exchange_mib"] for record in step_records(out / "nothing-1")]
+    assert exchanged[2] > 0 == exchanged[1], "what one rank trained alone, two do together"

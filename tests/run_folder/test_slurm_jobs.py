@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nemo_prorl.config import ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.run_folder.slurm_jobs import (
     FolderJob,
     Submission,
@@ -14,6 +15,7 @@ from nemo_prorl.run_folder.slurm_jobs import (
     read_folder_job,
     read_submissions,
     submissions_file,
+    without_servers_of_its_job,
 )
 
 JOB = {
@@ -64,3 +66,23 @@ def test_the_job_of_the_folder(run_dir: Path) -> None:
 def test_a_job_that_says_too_little_is_none(run_dir: Path, broken: dict[str, object]) -> None:
     (run_dir / "slurm" / "job.json").write_text(json.dumps(JOB | broken))
     assert read_folder_job(run_dir) is None
+
+
+@pytest.mark.parametrize(
+    ("discovery_dir", "token_file", "kept"),
+    [
+        ("runs/x/reward/17", "runs/x/reward/17/token", ("", "")),
+        ("", "", ("", "")),
+        ("/shared/servers", "/shared/token", ("/shared/servers", "/shared/token")),
+        ("/shared/servers", "runs/x/reward/17/token", ("/shared/servers", "")),
+        ("runs/x/rewards", "runs/x2/reward/17/token", ("runs/x/rewards", "runs/x2/reward/17/token")),
+    ],
+)
+def test_servers_in_the_runs_folder_end_with_its_job(
+    discovery_dir: str, token_file: str, kept: tuple[str, str]
+) -> None:
+    reward = RewardConfig(discovery_dir=discovery_dir, token_file=token_file, request_timeout_s=7)
+    config = RunConfig(reward=reward, exp_manager=ExpManagerConfig(explicit_log_dir="runs/x"))
+    left = without_servers_of_its_job(config)
+    assert (left.reward.discovery_dir, left.reward.token_file) == kept
+    assert left.reward.request_timeout_s == 7

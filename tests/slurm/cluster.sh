@@ -16,10 +16,16 @@ fail() {
     exit 1
 }
 
-free_ports() { # COUNT: ports that nobody listens on, all open at one time so that none comes twice
+free_ports() { # COUNT: ports that nobody uses, below those that Linux gives to outgoing connections at any moment
     python3 -c '
-import socket, sys
-listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+import random, socket, sys
+from contextlib import suppress
+below = max(20_000, int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0]))
+listeners = []
+for port in random.sample(range(10_000, below), below - 10_000):
+    if len(listeners) < int(sys.argv[1]):
+        with suppress(OSError):
+            listeners.append(socket.create_server(("127.0.0.1", port)))
 print(*(listener.getsockname()[1] for listener in listeners), sep="\n")' "$1"
 }
 

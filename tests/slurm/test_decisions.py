@@ -100,6 +100,8 @@ def test_bad_nodes_are_left_out_and_what_most_have_is_no_fault_of_theirs(
     [({}, REFUSE), ({"a": OK}, REFUSE), ({"a": OK, "b": BAD}, REFUSE), ({"a": OK, "b": OK}, GO_ON)],
 )
 def test_a_full_disk_is_no_fault_of_a_node(answers: dict[str, Answer], what: str) -> None:
+    bad = of.at_fault(["a", "b"], answers)
+    assert bad == [node for node in ("a", "b") if answers.get(node) != OK]  # with none, nobody tries to write
     decision = of.of_nodes(["a", "b"], answers, StepEnd(1, "x"), unwritable="the disk is full")
     assert (decision.what, decision.bad_nodes) == (what, ())
     assert decision.why == ("" if what == GO_ON else "the disk is full")

@@ -2,12 +2,13 @@
 users give.
 
 The run is submitted by `submit` and told to pause in the middle; it must equal an undisturbed run of two processes
-without Slurm. Plain sbatch, chains and nodes of several GPUs are tested in test_launchers.py, stages and other layouts
-with the real engines in tests/training.
+without Slurm, and so must an arm of a fork. Plain sbatch, chains and nodes of several GPUs are tested in
+test_launchers.py, stages and other layouts with the real engines in tests/training.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -31,7 +32,10 @@ OVERRIDES = (
     f"trainer.pipeline_parallel={NUM_NODES}",
     f"trainer.num_steps={NUM_STEPS}",
     "validation.max_prompts=1",
+    f"exp_manager.checkpoint_callback_params.save_last_k={NUM_STEPS}",
 )
+SITE = ("--gpus-per-node=1", "--exclusive=user")
+"""Options of sbatch: the launchers ask for whole nodes (--exclusive), with all their GPUs."""
 
 
 @dataclass
@@ -56,8 +60,7 @@ def case(service: str, tmp_path_factory: pytest.TempPathFactory) -> Case:
 def trained(cluster: Cluster, case: Case) -> Trained:
     disturbed = case.run_dir("disturbed")
     submit = [sys.executable, "-m", "nemo_prorl", "submit", "stage=run1"]
-    # The launchers ask for whole nodes (--exclusive), with all their GPUs.
-    size = f"--sbatch=--nodes={NUM_NODES} --gpus-per-node=1 --exclusive=user"
+    size = f"--sbatch={shlex.join([f'--nodes={NUM_NODES}', *SITE])}"
     options = case.command("disturbed", *OVERRIDES, own_service=True)[1:]
     cluster.run(*submit, size, *options, SITE_ENV=str(case.folder / "site.env"))
     job = read_submissions(disturbed)["run1"].job
@@ -99,10 +102,41 @@ def test_a_run_that_was_told_to_pause_continues_bit_for_bit(trained: Trained) ->
         assert_close(one, other, 0.0)
 
 
+def test_the_commands_of_a_prepared_fork_train_its_arms(
+    cluster: Cluster, case: Case, trained: Trained
+) -> None:
+    """The parent is the run that trained on Slurm, whose reward servers have ended."""
+    fork = (
+        sys.executable,
+        "-m",
+        "nemo_prorl",
+        "fork",
+        str(trained.disturbed),
+        f"--at={NUM_STEPS - 1}",
+        "--steps=1",
+    )
+    arms = ("--arm=nothing", "--arm=fast: trainer.learning_rate=1e-2", "validation.interval=1")
+    jobs = []
+    for line in cluster.run(*fork, *arms, "--prepare").splitlines():
+        sbatch, *words = shlex.split(line)
+        submit = (sbatch, "--parsable", f"--nodes={NUM_NODES}", *SITE, *words)
+        jobs.append(cluster.run(*submit, SITE_ENV=str(case.folder / "site.env")))
+    assert len(jobs) == 2
+    for state in [cluster.wait(job, timeout_s=900) for job in jobs]:
+        assert state["JobState"] == "COMPLETED", Path(state["StdOut"]).read_text()
+    table = cluster.run(*fork, *arms, "--prepare").splitlines()
+    assert f"held-out reward after step {NUM_STEPS}, " in table[1]
+    assert [line.split()[0] for line in table[3:5]] == ["nothing", "fast"]
+    last = steps(trained.undisturbed, "run1")[-1]
+    mine, fast = (steps(trained.disturbed / f"forks/2/{arm}-1", arm)[-1] for arm in ("nothing", "fast"))
+    assert_close({**mine, "stage": "run1"}, last, 0.0)
+    assert fast["optimizer/learning_rate"] == 1e-2
+
+
 def test_a_stage_starts_alone_only_without_a_parent(cluster: Cluster, case: Case) -> None:
     """conf/stage/run2.yaml says that run 2 continues run 1, which nobody has trained here. Slurm forgets old jobs, and
     starts what depended on them."""
-    size = (f"--output={case.folder}/%x-%j.out", "--nodes=1", "--gpus-per-node=1", "--exclusive=user")
+    size = (f"--output={case.folder}/%x-%j.out", "--nodes=1", *SITE)
     options = case.command("alone", "trainer.device=cpu", "trainer.num_steps=1", own_service=True)[1:]
     submit = ("sbatch", "--parsable", *size, "launchers/run2_8k.sh", *options)
     ends = []

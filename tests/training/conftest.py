@@ -153,6 +153,9 @@ class ListedPrompts:
     def give_back(self, prompts: Sequence[Prompt]) -> None:
         self.again = [*prompts, *self.again]
 
+    def note(self, groups: Sequence[RolloutGroup]) -> None:
+        self.noted = uids(groups)
+
     def state(self) -> dict[str, Any]:
         again = [prompt.uid for prompt in self.again]
         return {"taken": self.num_taken, **({"again": again} if again else {})}

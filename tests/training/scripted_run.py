@@ -69,6 +69,7 @@ class Run:
         self.deadline = Deadline({})
         self.start = StartingPoint(checkpoint=None, is_resume=False)
         self.prompts = ListedPrompts(prompts or [make_prompt(f"p{index}", MIXED) for index in range(200)])
+        self.new_prompts: Callable[[], Any] = lambda: ListedPrompts(self.prompts.all)
         self.on_phase: Callable[[str], None] = lambda phase: None
         self.canary: Prompt | None = None
         self.graders = "1.0"
@@ -144,7 +145,7 @@ class Run:
             run.config = replace(self.config, trainer=replace(self.config.trainer, num_steps=num_steps))
         run.sampler, run.policy = ScriptedSampler(events=run.events), ScriptedPolicy(events=run.events)
         run.policy.entropy = self.policy.entropy
-        run.prompts = ListedPrompts(self.prompts.all)
+        run.prompts = self.new_prompts()
         if checkpoints := find_checkpoints(self.folder):
             run.start = StartingPoint(checkpoint=checkpoints[-1], is_resume=True)
             run.state = run.start.state()

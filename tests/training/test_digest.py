@@ -22,11 +22,13 @@ from nemo_prorl.training.step_metrics import sampling_statistics
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import Finish, Prompt, Rollout, TrainBatch, UpdateReport
 from tests.training.conftest import (
+    MIXED,
     SINGLE,
     ListedPrompts,
     ScriptedGrader,
     ScriptedPolicy,
     ScriptedSampler,
+    make_prompts,
     new_state,
 )
 from tests.training.scripted_run import Run
@@ -99,7 +101,8 @@ def recorded(folder: Path, **options: Any) -> Run:
     return run
 
 
-def again(run: Run) -> Again:
+def again(run: Run, prompts: Any = None) -> Again:
+    """prompts: the mix as it was before the run, if it is not a list."""
     lines = read_digests(run.folder).steps
     plan = Plan(
         run_dir=run.folder,
@@ -117,7 +120,7 @@ def again(run: Run) -> Again:
         policy=Policy(),
         sampler=Sampler(),
         grader=ScriptedGrader(at_once=True),  # type: ignore[arg-type]
-        prompts=ListedPrompts(run.prompts.all),  # type: ignore[arg-type]
+        prompts=prompts or ListedPrompts(run.prompts.all),  # type: ignore[arg-type]
         canary=None,
         stopwatch=Stopwatch(),
     )
@@ -155,6 +158,34 @@ def test_rollouts_that_were_sampled_ahead_are_sampled_ahead_again(tmp_path: Path
     run.fit()
     assert [line["was_ahead"] for line in read_digests(tmp_path).steps.values()] == [False, True, True]
     assert again(run).step(3) == []
+
+
+def test_rounds_that_were_drawn_ahead_and_then_dropped_are_drawn_again(tmp_path: Path) -> None:
+    """Step 2 needs a second round, which comes after the third step's first one in the order of the prompts; the reset
+    that follows drops that one."""
+    scripts = [MIXED] * 4 + [[1.0] * 4, MIXED, MIXED, MIXED] + [MIXED] * 40
+    options = {"num_steps": 4, "prompts": make_prompts(*scripts)}
+    run = Run(
+        tmp_path, **OPTIONS | options, controller=ControllerConfig(mode=ControllerMode.interval, interval=2)
+    )
+    run.sampler = Sampler(events=run.events)
+    run.config.sampler.ahead = True
+    run.fit()
+    lines = read_digests(tmp_path).steps.values()
+    assert [(line["was_ahead"], line["ahead"]) for line in lines] == [
+        (False, True),
+        (True, True),
+        (False, True),
+        (True, False),
+    ]
+    assert [record["dynamic_sampling/num_rounds"] for record in run.records if "reward/mean" in record] == [
+        1,
+        2,
+        1,
+        1,
+    ]
+    for number in range(1, 5):
+        assert again(run).step(number) == []
 
 
 def test_the_loops_own_statistics_are_measured_again_to_the_last_bit(tmp_path: Path) -> None:

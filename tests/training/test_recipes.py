@@ -116,7 +116,8 @@ def test_a_recipe_trains(records: Records, recipe: str) -> None:
         assert all(math.isfinite(value) for value in numbers)
         assert record["optimizer/grad_norm"] > 0
         assert 0 <= record["sampler/logprob_abs_diff_max"] < 1e-3
-    assert records[recipe][-1]["objective/approx_kl_to_old"] > 0 or recipe == "rloo"
+        moved = record["optimizer/num_updates"] > record["step"]  # by an earlier update of the step
+        assert (record["objective/approx_kl_to_old"] > 0) == moved
 
 
 @pytest.mark.parametrize("recipe", sorted(set(RECIPES) - {"prorl", "brorl"}))

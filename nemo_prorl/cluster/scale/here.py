@@ -12,7 +12,7 @@ from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.layouts import plan_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
-from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
+from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.run_folder.telemetry import read_metrics
 
 NUM_RECENT = 20
@@ -65,12 +65,13 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
     if not gpu_name:
         precision, num_threads = config.model.precision, config.trainer.cpu_threads
-        flops, slowdown = measured_speed(model, precision, num_threads)
+        widths = model.hidden_size, model.ffn_size
+        flops, slowdown = measured_speed(widths, precision, num_threads)
         case = Case(model=model, config=config, cluster=cluster, gpu=GPUS["h100"])
         seconds = cpu_seconds(case, flops=flops, slowdown=slowdown)
         advice = ""
         if precision is not Precision.fp32:
-            in_fp32, _ = measured_speed(model, Precision.fp32, num_threads)
+            in_fp32, _ = measured_speed(widths, Precision.fp32, num_threads)
             if in_fp32 > NOTABLE * flops:
                 faster = f"{in_fp32 / flops:.1f} times as fast here in fp32"
                 advice = f"matrix products are {faster}: write model.precision=fp32"
@@ -116,13 +117,13 @@ def duration(seconds: float) -> str:
     return f"{float(f'{seconds:.2g}'):g} s"
 
 
-def measured_speed(model: Architecture, precision: Precision, num_threads: int) -> tuple[float, float]:
-    """Measures operations per second in products of the model's widest layer, and wall time over processor time."""
+def measured_speed(widths: tuple[int, int], precision: Precision, num_threads: int) -> tuple[float, float]:
+    """Measures operations per second in products of ROWS rows with a matrix of these widths, and wall time over
+    processor time."""
     import torch
 
     dtype = torch.float32 if precision is Precision.fp32 else torch.bfloat16
-    rows, weight = torch.randn(ROWS, model.hidden_size), torch.randn(model.hidden_size, model.ffn_size)
-    rows, weight = rows.to(dtype), weight.to(dtype)
+    rows, weight = torch.randn(ROWS, widths[0]).to(dtype), torch.randn(*widths).to(dtype)
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
@@ -134,5 +135,5 @@ def measured_speed(model: Architecture, precision: Precision, num_threads: int) 
         wall, cpu = perf_counter() - began, process_time() - began_cpu
     finally:
         torch.set_num_threads(threads)
-    operations = 2 * ROWS * model.hidden_size * model.ffn_size * count
+    operations = 2 * ROWS * widths[0] * widths[1] * count
     return operations / wall, max(1.0, wall * num_threads / max(cpu, 1e-9))

@@ -23,7 +23,7 @@ from nemo_prorl.cluster.scale.memory import (
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import Recompute
 from nemo_prorl.data.batch import PASSES_A_CHUNK
-from nemo_prorl.engines.megatron.architecture import hf_shapes
+from nemo_prorl.engines.megatron.architecture import Architecture, hf_shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,30 +229,56 @@ def refit_s(case: Case) -> float:
 
 
 def forward_flops(case: Case) -> tuple[float, float]:
-    """Returns the operations of a mean rollout's forward pass: (matrix products, attention). Log-probabilities need the
-    output layer for response tokens only (arXiv 2001.08361, table 1)."""
-    layers, head, attention = _flops_parts(case)
-    return layers + head, attention
+    """Returns the operations of a mean rollout's forward pass: (matrix products, attention)."""
+    return _of_mean_rollout(case).forward
 
 
 def update_flops(case: Case) -> tuple[float, float]:
-    """Returns the operations of a mean rollout's forward and backward pass: three times the forward's, and what is
-    computed again. The output layer is always computed again, attention in a fused kernel too (2.5 backward, arXiv
-    2205.14135), and its forward with selective recomputation."""
-    layers, head, attention = _flops_parts(case)
-    recompute = case.config.model.recompute
-    full, any_at_all = recompute is Recompute.full, recompute is not Recompute.none
-    return (3 + full) * layers + 4 * head, (3.5 + any_at_all) * attention
+    """Returns the operations of a mean rollout's forward and backward pass: (matrix products, attention)."""
+    return _of_mean_rollout(case).update(case.config.model.recompute)
 
 
-def _flops_parts(case: Case) -> tuple[float, float, float]:
-    """Returns the operations of a rollout's forward pass: layers' matrices, output layer, attention."""
-    model, tokens = case.model, case.rollout_tokens
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """Floating-point operations of a forward pass: the layers' matrices, the output layer, attention."""
+
+    layers: float
+    head: float
+    attention: float
+
+    @property
+    def forward(self) -> tuple[float, float]:
+        """Returns (matrix products, attention)."""
+        return self.layers + self.head, self.attention
+
+    def update(self, recompute: Recompute) -> tuple[float, float]:
+        """Returns (matrix products, attention) of forward and backward pass: three times the forward's, and what is
+        computed again. The output layer is always computed again, attention in a fused kernel too (2.5 backward, arXiv
+        2205.14135), and its forward with selective recomputation."""
+        full, any_at_all = recompute is Recompute.full, recompute is not Recompute.none
+        return (3 + full) * self.layers + 4 * self.head, (3.5 + any_at_all) * self.attention
+
+
+def operations(
+    model: Architecture, *, num_tokens: float, response_tokens: float, attended: float
+) -> Operations:
+    """Returns the operations of a pass over so many tokens, of which the output layer needs the response tokens only
+    (arXiv 2001.08361, table 1). attended: the sum over all tokens of how many tokens each attends to."""
     of_layers = model.num_parameters - model.vocab_size * model.hidden_size * (1 if model.tied else 2)
-    return (
-        2 * of_layers * tokens,
-        2 * model.vocab_size * model.hidden_size * case.response_tokens,
-        4 * model.num_layers * model.num_heads * model.head_dim * case.rollout_context * tokens,
+    return Operations(
+        layers=2 * of_layers * num_tokens,
+        head=2 * model.vocab_size * model.hidden_size * response_tokens,
+        attention=4 * model.num_layers * model.num_heads * model.head_dim * attended,
+    )
+
+
+def _of_mean_rollout(case: Case) -> Operations:
+    tokens = case.rollout_tokens
+    return operations(
+        case.model,
+        num_tokens=tokens,
+        response_tokens=case.response_tokens,
+        attended=case.rollout_context * tokens,
     )
 
 

@@ -27,13 +27,15 @@ class ResetTo(Enum):
 class ControllerAction(Enum):
     """What a signal causes, in ascending order of severity: if several fire at one step, the most severe happens.
 
-    warn: the log says so, at most once in controller.cooldown steps, in every controller.mode; reset: the policy
-    becomes the reference; end_stage: the chain continues with the next stage; stop: the run saves and ends, and nothing
+    warn: the log says so, at most once in controller.cooldown steps, in every controller.mode; remix: the stage goes on
+    with data.mix=difficulty, and where it has it already, this is a reset; reset: the policy becomes the reference;
+    end_stage: the chain continues with the next stage; stop: the run saves and ends, and nothing
     continues until a user has looked at it.
     """
 
     ignore = "ignore"
     warn = "warn"
+    remix = "remix"
     reset = "reset"
     end_stage = "end_stage"
     stop = "stop"
@@ -88,7 +90,7 @@ class FutileResetsConfig:
     action: ControllerAction = ControllerAction.end_stage
     """What the signal causes."""
     patience: int = 2
-    """Consecutive resets without a new best by controller.validation_plateau.min_delta."""
+    """Consecutive resets, a remix included, without a new best by controller.validation_plateau.min_delta."""
 
     def __post_init__(self) -> None:
         at_least("controller.futile_resets", self, 1, ["patience"])

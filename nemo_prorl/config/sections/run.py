@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel
 from nemo_prorl.config.sections.checks import ConfigError, require
 from nemo_prorl.config.sections.controller import ControllerAction, ControllerConfig, ControllerMode, ResetTo
-from nemo_prorl.config.sections.data import DataConfig
+from nemo_prorl.config.sections.data import DataConfig, DataMix
 from nemo_prorl.config.sections.dynamic_sampling import DynamicSamplingConfig
 from nemo_prorl.config.sections.evaluation import EvaluationConfig
 from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
@@ -63,6 +63,7 @@ class RunConfig:
                 f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
             )
         _check_best_exists(self)
+        _check_remix(self)
         if self.lora.rank:
             _check_low_rank(self)
         missing = []
@@ -88,6 +89,18 @@ class RunConfig:
             or action is ControllerAction.warn
             or monitor.startswith("objective/kl_")
         )
+
+
+def _check_remix(config: RunConfig) -> None:
+    """Raises ConfigError for a signal whose action would change nothing."""
+    if config.data.mix is DataMix.uniform:
+        return
+    for name in (option.name for option in fields(config.controller)):
+        if getattr(getattr(config.controller, name), "action", None) is ControllerAction.remix:
+            raise ConfigError(
+                f"controller.{name}.action=remix with data.mix=difficulty: the stage has that mix already: write "
+                f"controller.{name}.action=reset, for example, or data.mix=uniform."
+            )
 
 
 def _check_low_rank(config: RunConfig) -> None:

@@ -155,31 +155,37 @@ def save_whole(
 def read_whole(
     directory: Path, architecture: Architecture, *, main: bool = False
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields every full tensor under its Hugging Face name, a layer at a time, in one process and without a model.
+    """Returns an iterator over every full tensor with its Hugging Face name, which reads a layer at a time, in one
+    process and without a model.
 
-    main: read the optimizer's fp32 copies of the weights, if the checkpoint has them. Raises ConfigError if the
-    checkpoint is of another model.
+    main: read the optimizer's fp32 copies of the weights, if the checkpoint has them. Raises ConfigError, before
+    anything is read, if the checkpoint is of another model.
     """
     reader = Reader(directory)
     copies = f"optimizer.{MAIN}."
     prefix = copies if main and MAIN in read_manifest(directory).contents else ""
-    for _, layer in itertools.groupby(whole_parameters(architecture), key=lambda parameter: parameter.layer):
-        parameters = list(layer)
-        for parameter in parameters:
-            wanted = tuple(parameter.empty(architecture).shape)
-            if parameter.layer is not None:
-                wanted = (architecture.num_layers, *wanted)
-            found = reader.shape(prefix + parameter.key)
-            if found and parameter.split is Split.vocab and found[0] >= wanted[0]:  # padded
-                found = (wanted[0], *found[1:])
-            if found != wanted:
-                raise ConfigError(
-                    f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they "
-                    "belong to different models."
-                )
-        tensors = reader.read([(prefix + p.key, p.layer) for p in parameters])
-        for parameter in parameters:
-            yield from parameter.to_hf(tensors.pop(0), architecture)
+    parameters = list(whole_parameters(architecture))
+    for parameter in parameters:
+        wanted = tuple(parameter.empty(architecture).shape)
+        if parameter.layer is not None:
+            wanted = (architecture.num_layers, *wanted)
+        found = reader.shape(prefix + parameter.key)
+        if found and parameter.split is Split.vocab and found[0] >= wanted[0]:  # padded
+            found = (wanted[0], *found[1:])
+        if found != wanted:
+            raise ConfigError(
+                f"{directory} holds {parameter.key} of shape {found}, but its config.json says {wanted}: they "
+                "belong to different models."
+            )
+
+    def layer_by_layer() -> Iterator[tuple[str, torch.Tensor]]:
+        for _, layer in itertools.groupby(parameters, key=lambda parameter: parameter.layer):
+            of_layer = list(layer)
+            tensors = reader.read([(prefix + p.key, p.layer) for p in of_layer])
+            for parameter in of_layer:
+                yield from parameter.to_hf(tensors.pop(0), architecture)
+
+    return layer_by_layer()
 
 
 def load_weights(directory: Path, model: torch.nn.Module) -> None:

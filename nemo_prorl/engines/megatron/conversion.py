@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -56,11 +56,19 @@ def export_hf(
     shard_bytes: int = SHARD_BYTES,
     card: str = "",
 ) -> None:
-    """Writes the weights of a run's or an imported checkpoint as a Hugging Face folder.
+    """Writes the weights of a run's or an imported checkpoint as a Hugging Face folder, as `open_checkpoint` and
+    `save_hf` say."""
+    weights, side_files = open_checkpoint(checkpoint_dir, dtype=dtype)
+    save_hf(weights, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes, card=card)
 
-    dtype: precision of the files. None: the policy's own; with fp32, the optimizer's main weights are written if
-    the policy has 16 bits. shard_bytes: size of the largest file. card: content of README.md, which is not written if
-    it is empty. Raises ConfigError if there is no checkpoint, or if the model's config is missing;
+
+def open_checkpoint(
+    checkpoint_dir: Path, *, dtype: str | None = None
+) -> tuple[Iterator[tuple[str, torch.Tensor]], Path]:
+    """Returns the tensors of a checkpoint with their Hugging Face names, not yet read, and the folder of its config and
+    tokenizer. dtype: of the export; with fp32, tensors are the optimizer's main weights if the policy has 16 bits.
+
+    Raises ConfigError if there is no checkpoint, if the model's config is missing or of another model;
     `run_folder.checkpoints.locate_checkpoint` refuses damaged ones.
     """
     # A run saves the shards in one subfolder and config.json in another, an import both in the folder itself.
@@ -79,8 +87,7 @@ def export_hf(
         )
     architecture = read_architecture(side_files)
     _one_process()
-    stream = checkpoint.read_whole(shards, architecture, main=dtype == "fp32")
-    save_hf(stream, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes, card=card)
+    return checkpoint.read_whole(shards, architecture, main=dtype == "fp32"), side_files
 
 
 def save_hf(
@@ -96,7 +103,9 @@ def save_hf(
     """Writes tensors with Hugging Face names, such as `policy.named_weights()`, as a Hugging Face folder with the
     config and tokenizer of `source_dir`. The folder appears once it is complete and replaces an older one.
 
-    If producing the tensors is collective, every rank must call this, with write=False on all but one.
+    dtype: precision of the files; None: the tensors' own. shard_bytes: size of the largest file. card: content of
+    README.md, which is not written if it is empty. If producing the tensors is collective, every rank must call this,
+    with write=False on all but one.
     """
     if not write:
         for _ in named_weights:

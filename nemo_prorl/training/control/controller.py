@@ -58,6 +58,7 @@ class ResetController:
                     key: tuple((s, value) for s, value in points) for key, points in state["series"].items()
                 },
                 warned=state.get("warned", {}),  # a checkpoint of an earlier version has none
+                remixed=state.get("remixed", False),
                 measurement=state["measurement"],
             )
 
@@ -73,6 +74,8 @@ class ResetController:
             warned = {**self._history.warned, decision.signal: decision.step}
             self._history = replace(self._history, warned=warned)
         elif decision is not None:
+            if decision.action is ControllerAction.remix:
+                self._history = replace(self._history, remixed=True)
             self.note_reset(decision.step)
         return decision
 
@@ -125,6 +128,8 @@ class WatchingController:
         if PROMPT_MEAN in record:
             self._validations[stage, step] = record
         decision = self._controller.observe(record)
+        if record.get("controller", {}).get("action") == ControllerAction.remix.name:
+            self._controller.note_reset(step)
         if int(record.get("num_resets", 0)) > self._num_resets:
             self._num_resets = int(record["num_resets"])
             self._controller.note_reset(step)
@@ -152,6 +157,8 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
             silent_steps = min(num_steps, history.step - history.warned.get(name, history.since))
         is_on = config.mode is ControllerMode.automatic or action is ControllerAction.warn
         counts = name in FAULTS or (is_on and silent_steps >= config.cooldown)
+        if action is ControllerAction.remix and history.remixed:
+            action = ControllerAction.reset
         if action is not ControllerAction.ignore and counts and (signal := judge(history, config)):
             fired.append((action, name, signal))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:

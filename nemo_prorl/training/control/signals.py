@@ -71,6 +71,8 @@ class History:
     """Values by metric."""
     warned: Mapping[str, int] = field(default_factory=dict)
     """Signal -> step of its last warning."""
+    remixed: bool = False
+    """Whether a decision has changed the stage's mix."""
     measurement: str = ""
     """Name of what the validations in `peaks` and `series` measured (record key MEASUREMENT); empty if it is not
     known."""

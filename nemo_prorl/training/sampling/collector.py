@@ -19,7 +19,7 @@ from functools import partial
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first, known_to_be_kept
 from nemo_prorl.algorithm.shaping import shape_reward
-from nemo_prorl.config import RunConfig
+from nemo_prorl.config import DataMix, RunConfig
 from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, completed, responses, token_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
@@ -131,6 +131,8 @@ class Collector:
     say: Callable[[str], None] = lambda text: None
     on_progress: Callable[[], None] = lambda: None
     """Called as GradingInFlight describes; `say`, too."""
+    samples_ahead: bool = True
+    """False: a round ahead is only drawn, because it will be dropped."""
     _ahead: RoundAhead | None = field(default=None, init=False)
 
     def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
@@ -141,6 +143,7 @@ class Collector:
         else may then use the sampler before `finish_ahead` or `drop_ahead`.
         """
         needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
+        self.prompts.by_difficulty = state.remixed or self.config.data.mix is DataMix.difficulty
         groups: list[RolloutGroup] = []
         held: dict[Key, Rollout] = {}
         prepared: dict[Key, PreparedRollout] = {}
@@ -158,7 +161,8 @@ class Collector:
             round_, sampled, rollouts = self._sample(size, state.step, is_first=not rounds)
             if ahead and not rounds:
                 next_round = self._new_round(self._round_size(needed, state.sampling_yield), state.step + 1)
-                self._ahead = RoundAhead(next_round, self.fleet.sample_share)
+                sample = self.fleet.sample_share if self.samples_ahead else lambda *_: ()
+                self._ahead = RoundAhead(next_round, sample)
             rounds.append(round_)
             mine = self._send_tokens(round_, sampled, rollouts)
             round_groups, round_prepared, round_verdicts = self._grade_and_prepare(
@@ -198,6 +202,7 @@ class Collector:
             self.drop_ahead()
             self.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
             raise NothingToLearn(f"{found}: {_advice(kinds, state)}")
+        self.prompts.note(groups)
         self._complete(prepared, set(kept[self._num_first(len(kept)) : num_first]))
         return Collection(
             sampled=tuple(groups),

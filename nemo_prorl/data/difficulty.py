@@ -1,0 +1,94 @@
+"""What a run knows of the rows of a prompt file, and the draw that follows it (data.mix=difficulty)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNKNOWN_SCORE = 0.5
+"""What a row counts as that was drawn and never graded: it weighs the most."""
+
+
+def draw_weights(scores_N: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
+    """Returns sqrt(q (1 - q)) + epsilon for each mean score q in [0, 1]; NaN counts as UNKNOWN_SCORE.
+
+    The root is the standard deviation of rewards 0 and 1, which is the scale of the group's advantages before they are
+    normalised (GRPO, arXiv 2402.03300); it vanishes for groups that dynamic sampling leaves out. It is an upper bound
+    for other rewards in [0, 1].
+    """
+    known_N = np.where(np.isnan(scores_N), UNKNOWN_SCORE, scores_N)
+    return np.sqrt(known_N * (1.0 - known_N)) + epsilon
+
+
+class RowHistory:
+    """How often each row of a file was drawn, in which order the last time, and its mean score then."""
+
+    def __init__(self, num_rows: int) -> None:
+        self._visits_N: NDArray[np.int64] = np.zeros(num_rows, np.int64)
+        self._turns_N: NDArray[np.int64] = np.full(num_rows, -1)
+        self._scores_N: NDArray[np.float64] = np.full(num_rows, np.nan)
+        self._is_fit_N = np.full(num_rows, True)
+        """False: too long to be drawn again."""
+        self._num_out_N: NDArray[np.int64] = np.zeros(num_rows, np.int64)
+        """Draws whose score is not known yet: the row is being sampled."""
+        self._num_turns = 0
+
+    def num_visits(self, row: int) -> int:
+        """Returns how often the row was drawn."""
+        return int(self._visits_N[row])
+
+    def draw(self, row: int) -> None:
+        """Notes that the row is drawn, and being sampled from now on."""
+        self._visits_N[row] += 1
+        self._turns_N[row] = self._num_turns
+        self._num_turns += 1
+        self._num_out_N[row] += 1
+
+    def leave_out(self, row: int) -> None:
+        """Notes that the row is too long."""
+        self._is_fit_N[row] = False
+
+    def take_out(self, row: int) -> None:
+        """Notes that the row is being sampled, which `state` does not contain."""
+        self._num_out_N[row] += 1
+
+    def note(self, row: int, score: float | None) -> None:
+        """Notes the mean score of a row that was sampled; None if it was not graded. Scores outside of [0, 1] count as
+        the nearer end."""
+        self._num_out_N[row] -= 1
+        if score is not None:
+            self._scores_N[row] = round(min(max(score, 0.0), 1.0), 4)  # as it is saved
+
+    def choose(self, generator: np.random.Generator, *, epsilon: float, retest: float) -> int:
+        """Returns a row: with probability `retest` the one whose last draw is the longest ago, otherwise one by its
+        weight. Rows that are being sampled are not chosen while there are others."""
+        is_free_N = self._is_fit_N & (self._num_out_N == 0)
+        weights_N = np.where(is_free_N, draw_weights(self._scores_N, epsilon), 0.0)
+        if generator.random() < retest or not is_free_N.any():
+            candidates_N = is_free_N if is_free_N.any() else self._is_fit_N
+            return int(np.argmin(np.where(candidates_N, self._turns_N, self._num_turns)))
+        return int(generator.choice(len(weights_N), p=weights_N / weights_N.sum()))
+
+    def state(self) -> dict[str, list[Any]]:
+        """Returns what `restore` needs, as JSON-serialisable data: rows in the order of their last draw, how often each
+        was drawn, and its score. It lacks which rows are being sampled."""
+        rows = np.argsort(self._turns_N, kind="stable")[np.count_nonzero(self._turns_N < 0) :]
+        scores = [None if np.isnan(score) else float(score) for score in self._scores_N[rows]]
+        return {
+            "rows": rows.tolist(),
+            "visits": self._visits_N[rows].tolist(),
+            "scores": scores,
+            "too_long": np.flatnonzero(~self._is_fit_N).tolist(),
+        }
+
+    def restore(self, state: Mapping[str, list[Any]]) -> None:
+        """Continues from `state`."""
+        rows = np.array(state["rows"], dtype=np.int64)
+        self._visits_N[rows] = state["visits"]
+        self._scores_N[rows] = np.array(state["scores"], dtype=np.float64)  # None becomes NaN
+        self._turns_N[rows] = np.arange(len(rows))
+        self._num_turns = len(rows)
+        self._is_fit_N[np.array(state["too_long"], dtype=np.int64)] = False

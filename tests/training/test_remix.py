@@ -1,0 +1,144 @@
+"""Draws by difficulty in the loop, on a real mix of a file that ends within five steps: from the stage's start,
+or after a plateau; resumed at any step; computed again; sampled ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import (
+    ConfigError,
+    ControllerAction,
+    ControllerConfig,
+    ControllerMode,
+    DataConfig,
+    DataMix,
+    RunConfig,
+    SamplerMismatchConfig,
+    ValidationPlateauConfig,
+)
+from nemo_prorl.data.mix import PromptMix
+from nemo_prorl.data.rows import write_rows
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.difficulty import read_difficulty
+from nemo_prorl.run_folder.records import read_digests
+from tests.data.conftest import CharacterTokenizer, make_row
+from tests.training.conftest import MIXED, RIGHT, WRONG
+from tests.training.scripted_run import Run
+from tests.training.test_digest import Sampler, again
+
+SCORES = [MIXED] * 4 + [RIGHT] * 3 + [WRONG] * 3
+NUM_STEPS = 10
+TRUSTING = SamplerMismatchConfig(action=ControllerAction.ignore)
+"""The scripted sampler and policy differ."""
+REMIXING = ControllerConfig(
+    mode=ControllerMode.automatic,
+    cooldown=0,
+    validation_plateau=ValidationPlateauConfig(action=ControllerAction.remix, patience=3),
+    sampler_mismatch=TRUSTING,
+)
+
+
+def file_mix(folder: Path) -> PromptMix:
+    path = folder / "rows.parquet"
+    if not path.exists():
+        rows = [make_row(f"row{i}", f"{i}", task={"scores": scores}) for i, scores in enumerate(SCORES)]
+        write_rows(path, rows)
+    return PromptMix({str(path): 1.0}, seed=1, tokenizer=CharacterTokenizer(), max_prompt_tokens=32)
+
+
+def make_run(folder: Path, *, mix: DataMix = DataMix.uniform, ahead: bool = False, **config: Any) -> Run:
+    """Returns a run whose file has 4 informative problems of 10."""
+    options = {"num_steps": NUM_STEPS, "prompts_per_step": 2, "max_rounds": 20, "interval": 1}
+    options |= {"controller": ControllerConfig(sampler_mismatch=TRUSTING)} | config
+    run = Run(folder / "run", **options)
+    run.new_prompts = lambda: file_mix(folder)
+    run.prompts = run.new_prompts()
+    run.sampler = Sampler(events=run.events)
+    run.config.sampler.ahead = ahead
+    run.config.data.mix = mix
+    return run
+
+
+def drawn(run: Run) -> dict[int, list[str]]:
+    """Returns step -> what it sampled, with how often it was sampled before."""
+    found: dict[int, list[str]] = {}
+    for row in read_difficulty(run.folder)[0].to_pylist():
+        found.setdefault(row["step"], []).append(f"{row['uid']}#{row['epoch']}")
+    return found
+
+
+def test_a_plateau_changes_the_mix_and_the_next_one_resets(tmp_path: Path) -> None:
+    run = make_run(tmp_path, controller=REMIXING)
+    run.fit()
+    actions = {r["step"]: r["controller"]["action"] for r in run.records if "controller" in r}
+    assert actions == {3: "remix", 6: "reset", 9: "end_stage"}, "two decisions without a new best"
+    assert run.records[-1]["num_resets"] == 1
+    saved = {checkpoint.state.step: checkpoint.state.remixed for checkpoint in find_checkpoints(run.folder)}
+    assert saved == {3: True, 6: True, 9: True}
+    plain, other = make_run(tmp_path / "plain"), drawn(run)
+    plain.fit()
+    assert [drawn(plain)[step] == other[step] for step in (1, 2, 3)] == [True] * 3
+    assert drawn(plain) != other
+
+
+def test_informative_problems_return_more_often(tmp_path: Path) -> None:
+    """Each problem is sampled once, and then those that some rollouts solve."""
+    counts = {}
+    for mix in DataMix:
+        run = make_run(tmp_path / mix.name, mix=mix, num_steps=30, interval=0)
+        run.fit()
+        uids = [uid.split("#") for step in drawn(run).values() for uid in step]
+        assert sorted(uid for uid, _ in uids[:10]) == sorted(f"row{i}" for i in range(10))
+        later = [uid for uid, _ in uids[10:]]
+        counts[mix] = sum(int(uid.removeprefix("row")) < 4 for uid in later) / len(later)
+        assert len({tuple(uid) for uid in uids}) == len(uids), "a problem's visits are numbered"
+    assert counts[DataMix.uniform] == pytest.approx(0.4, abs=0.1)
+    weights = [0.55] * 4 + [0.05] * 6
+    assert counts[DataMix.difficulty] > 0.9 * sum(weights[:4]) / sum(weights) - 0.1
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"mix": DataMix.difficulty}, {"controller": REMIXING}], ids=["mix", "remix"]
+)
+def test_a_resumed_run_draws_the_same(tmp_path: Path, options: dict[str, Any], ahead: bool) -> None:
+    whole = make_run(tmp_path / "whole", ahead=ahead, every=2, **options)
+    whole.fit()
+    run = make_run(tmp_path / "cut", ahead=ahead, every=2, **options)
+    for last in (3, 4, 7, NUM_STEPS):
+
+        def die(phase: str, *, last: int = last, run: Run = run) -> None:
+            if run.state.step == last and phase == "updates":
+                raise KeyboardInterrupt
+
+        run.on_phase = die
+        if last < NUM_STEPS:
+            with pytest.raises(KeyboardInterrupt):
+                run.fit()
+            run = run.resume()
+            run.sampler = Sampler(events=run.events)
+        else:
+            run.fit()
+    assert drawn(run) == drawn(whole)
+    lines = [read_digests(of.folder).steps for of in (run, whole)]
+    assert [line["phases"] for line in lines[0].values()] == [line["phases"] for line in lines[1].values()]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"mix": DataMix.difficulty}, {"controller": REMIXING}], ids=["mix", "remix"]
+)
+def test_every_step_is_equal_again(tmp_path: Path, options: dict[str, Any], ahead: bool) -> None:
+    run = make_run(tmp_path, ahead=ahead, **options)
+    run.fit()
+    for number in read_digests(run.folder).steps:
+        assert again(run, file_mix(tmp_path)).step(number) == []
+
+
+def test_an_action_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data\.mix=difficulty") as caught:
+        RunConfig(data=DataConfig(mix=DataMix.difficulty), controller=REMIXING)
+    assert "controller.validation_plateau.action=reset" in str(caught.value)
