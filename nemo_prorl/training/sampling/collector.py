@@ -161,7 +161,7 @@ class Collector:
             round_, sampled, rollouts = self._sample(size, state.step, is_first=not rounds)
             if ahead and not rounds:
                 next_round = self._new_round(self._round_size(needed, state.sampling_yield), state.step + 1)
-                sample = self.fleet.sample_share if self.samples_ahead else lambda *_: ()
+                sample = self.fleet.sample_share if self.samples_ahead else lambda *_: {}
                 self._ahead = RoundAhead(next_round, sample)
             rounds.append(round_)
             mine = self._send_tokens(round_, sampled, rollouts)
