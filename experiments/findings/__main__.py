@@ -35,6 +35,8 @@ from benchmarks.runs import (
     train,
 )
 from nemo_prorl.config import RewardConfig
+from nemo_prorl.data.rows import RowFile, write_rows
+from nemo_prorl.demo.build import BASE
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -194,6 +196,34 @@ RECIPES = Family(
 )
 
 
+INFORMATIVE = "dynamic_sampling/informative_share"
+FEW_PROBLEMS = BASE / "data/few.parquet"
+"""96 training problems of all sizes, so that epochs are short."""
+MIX = Family(
+    config_name="laptop",
+    setting=(
+        f"data.train={{{FEW_PROBLEMS}: 1}}",
+        "trainer.prompts_per_step=8",
+        "validation.interval=4",
+        "validation.early=false",
+        "validation.max_prompts=64",
+        "validation.num_rollouts=8",
+        "exp_manager.create_checkpoint_callback=false",
+    ),
+    num_steps=24,
+    arms={"uniform": (), "difficulty": ("data.mix=difficulty",)},
+    columns={
+        "held-out reward at the end": last(HELD_OUT),
+        "mean after step 0": mean_after_start,
+        "at equal rollouts": at_equal_rollouts,
+        "informative share": lambda records, _: statistics.fmean(points(records, INFORMATIVE).values()),
+        "informative share, last steps": late(INFORMATIVE),
+        "rollouts a step": lambda records, _: records[-1][ROLLOUTS] / records[-1]["step"],
+    },
+)
+"""The demo's policy on few problems, of which it solves some always and some never."""
+
+
 # ------------------------------------------------------------------------------------- what is compared
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -297,6 +327,21 @@ COMPARISONS = {
         panels=STORIES_PANELS,
         family=STORIES,
     ),
+    "mix": Comparison(
+        title="Problems drawn by their difficulty against each once an epoch",
+        arms={"uniform": "uniform", "difficulty": "difficulty"},
+        panels=(
+            HELD_OUT_PANEL,
+            Panel(
+                metric=HELD_OUT,
+                title="held-out reward at equal cost",
+                over=ROLLOUTS,
+                over_title="training rollouts sampled",
+            ),
+            Panel(metric=INFORMATIVE, title="informative prompts (share of sampled)"),
+        ),
+        family=MIX,
+    ),
     "recipes": Comparison(
         title="A pretrained 260K-parameter model of stories learns six rules by several recipes",
         arms={name: name for name in RECIPES.arms},
@@ -332,6 +377,8 @@ def main() -> None:
         write_prompts(PROMPTS)
     if len(needing) < len(chosen):
         build_tiny_policy()
+        files = [RowFile(BASE / f"data/train-{number}.parquet") for number in (1, 2, 3)]
+        write_rows(FEW_PROBLEMS, [row for file in files for _, row in file.sample(32)])
     options.out.mkdir(parents=True, exist_ok=True)
     wanted = {arm: COMPARISONS[name].family for name in chosen for arm in COMPARISONS[name].arms.values()}
     runs: dict[str, list[Records]] = {arm: [] for arm in wanted}
