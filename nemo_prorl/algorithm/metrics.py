@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
-from nemo_prorl.algorithm.mismatch import importance_ratio, importance_weights
-from nemo_prorl.algorithm.ratio import clip_bindings, probability_change, probability_ratio
+from nemo_prorl.algorithm.mismatch import ImportanceWeights, importance_ratio, importance_weights
+from nemo_prorl.algorithm.ratio import ClipBindings, clip_bindings, probability_change, probability_ratio
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
-from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
+from nemo_prorl.types import FloatArray, TokenLimit, TrainBatch, UpdateReport
 
 LARGEST_RATIO = 1e30
 """Larger ratios are reported as this, because JSON, and so the alarm on the largest ratio, knows no infinity."""
@@ -114,24 +114,12 @@ def update_statistics(
         )
     if not mask.any():
         return UpdateStatistics()
-    current, old, sampler, reference, entropy = (
-        torch.from_numpy(
-            np.where(mask, report.current_logprobs_BT if array is None else array, 0.0).astype(np.float64)
-        )
-        for array in (
-            report.current_logprobs_BT,
-            batch.old_logprobs_BT,
-            batch.sampler_logprobs_BT,
-            batch.reference_logprobs_BT,
-            report.entropy_BT,
-        )
+    current, old, sampler = _logprobs(report, batch)
+    reference, entropy = (
+        _masked(array, report, batch) for array in (batch.reference_logprobs_BT, report.entropy_BT)
     )
-    advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
-    # The loss's own functions, so that a metric cannot drift from what is optimised.
     mask_BT = torch.from_numpy(mask)
-    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
-    bindings = clip_bindings(ratio, probability_change(current, sampler), advantages, config)
-    importance = importance_weights(old - sampler, mask_BT, config)
+    ratio, bindings, importance = _bounds(current, old, sampler, batch, config)
     policy = old if is_first else current
     of_tokens = {
         "objective/entropy": entropy,
@@ -166,6 +154,56 @@ def update_statistics(
         samples={"objective/ratio": QuantileSample.of(ratios, (1, 99))},
         effective=_effective_samples(current - sampler, mask_BT, ages_B),
     )
+
+
+def token_limits(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> NDArray[np.uint8]:
+    """Returns the [B, T] bits of `TokenLimit` of one update; 0 outside the responses. Arguments as for
+    `update_statistics`."""
+    _, bindings, importance = _bounds(*_logprobs(report, batch), batch, config)
+    is_masked = importance.limited_BT & (importance.weight_BT == 0)
+    bits = {
+        TokenLimit.clipped_low: bindings.low,
+        TokenLimit.clipped_high: bindings.high,
+        TokenLimit.clipped_dual: bindings.dual,
+        TokenLimit.weight_truncated: importance.limited_BT & ~is_masked,
+        TokenLimit.masked: is_masked,
+    }
+    mask = batch.tokens.response_mask_BT
+    total = sum(
+        (where.numpy() * np.uint8(bit) for bit, where in bits.items()), np.zeros(mask.shape, np.uint8)
+    )
+    return np.where(mask, total, 0).astype(np.uint8)
+
+
+def _bounds(
+    current: torch.Tensor,
+    old: torch.Tensor,
+    sampler: torch.Tensor,
+    batch: TrainBatch,
+    config: AlgorithmConfig,
+) -> tuple[torch.Tensor, ClipBindings, ImportanceWeights]:
+    """Returns ratio, clip and importance weights of an update's tokens. They are the loss's own functions, so that what
+    is reported cannot drift from what is optimised."""
+    mask_BT = torch.from_numpy(batch.tokens.response_mask_BT)
+    advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
+    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
+    bindings = clip_bindings(ratio, probability_change(current, sampler), advantages, config)
+    return ratio, bindings, importance_weights(old - sampler, mask_BT, config)
+
+
+def _logprobs(report: UpdateReport, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns the current, old and sampler's log-probabilities."""
+    current, old, sampler = (
+        _masked(array, report, batch)
+        for array in (report.current_logprobs_BT, batch.old_logprobs_BT, batch.sampler_logprobs_BT)
+    )
+    return current, old, sampler
+
+
+def _masked(array: FloatArray | None, report: UpdateReport, batch: TrainBatch) -> torch.Tensor:
+    """Returns the array in float64, 0 outside the responses; the current log-probabilities in place of None."""
+    values = report.current_logprobs_BT if array is None else array
+    return torch.from_numpy(np.where(batch.tokens.response_mask_BT, values, 0.0).astype(np.float64))
 
 
 def _effective_samples(
