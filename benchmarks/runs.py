@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.demo.build import BASE, is_built
+from nemo_prorl.fork import arms
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.run_folder.telemetry import read_metrics
 
@@ -54,27 +54,17 @@ def train(
     """Trains one stage of conf/CONFIG_NAME.yaml in processes of its own, unless the folder already has it, and returns
     the records of all stages in the folder. stage: its name, if the folder has several.
 
-    Exits with an error message if the folder holds a run with other options, or the run was paused.
+    Exits with an error message if the folder holds a run with other options, or the run failed or was paused.
     """
     wanted, recorded = json.dumps(list(overrides)), folder / f"overrides{stage and '-' + stage}.json"
     if recorded.is_file() and recorded.read_text(encoding="utf-8") != wanted:
         sys.exit(f"error: {folder} was trained with other options: write another --out, or remove it.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(recorded, wanted)
-    torchrun = ["torch.distributed.run", "--nproc-per-node", str(num_ranks), "-m"] if num_ranks > 1 else []
-    command = [
-        sys.executable,
-        "-m",
-        *torchrun,
-        "nemo_prorl",
-        "train",
-        "--config-name",
-        config_name,
-        *overrides,
-    ]
-    command += [f"reward.urls=[{url}]", f"exp_manager.explicit_log_dir={folder}"]
-    # Our command line sets OMP_NUM_THREADS too, but torchrun would warn before.
-    subprocess.run(command, check=True, env={"OMP_NUM_THREADS": "1", **os.environ})
+    words = ["train", "--config-name", config_name, *overrides]
+    words += [f"reward.urls=[{url}]", f"exp_manager.explicit_log_dir={folder}"]
+    if code := arms.train(words, num_ranks=num_ranks):
+        sys.exit(code)
     if not any(folder.glob(f"stages/{stage or '*'}.done")):
         sys.exit(f"error: {folder} was paused before its end: repeat the same command to continue.")
     return with_rollouts(read_metrics(folder / "metrics.jsonl"))
@@ -101,7 +91,7 @@ def reset_steps(records: Records) -> list[int]:
     return [record["step"] for record in records if record.get("controller", {}).get("action") == "reset"]
 
 
-def draw(path: Path, title: str, panels: Sequence[Panel], arms: Mapping[str, Sequence[Records]]) -> None:
+def draw(path: Path, title: str, panels: Sequence[Panel], runs: Mapping[str, Sequence[Records]]) -> None:
     """Draws the panels, three in a row, with a colour per arm, a line per run, a bold one for their mean where all have
     a value, and a dot at each reset. Linear axes begin at 0."""
     import matplotlib as mpl
@@ -113,11 +103,11 @@ def draw(path: Path, title: str, panels: Sequence[Panel], arms: Mapping[str, Seq
     size = (5.5 * num_columns, 4 * num_rows)
     figure, grid = plt.subplots(num_rows, num_columns, figsize=size, squeeze=False, constrained_layout=True)
     for axis, panel in zip(grid.flat, panels, strict=False):
-        for (arm, runs), colour in zip(arms.items(), COLOURS, strict=False):
-            lines = [points(records, panel.metric, panel.over) for records in runs]
+        for (arm, of_arm), colour in zip(runs.items(), COLOURS, strict=False):
+            lines = [points(records, panel.metric, panel.over) for records in of_arm]
             common = sorted(set.intersection(*map(set, lines)))
             look = {"linewidth": 0.8, "alpha": 0.45} if len(common) > 1 else {"linewidth": 1.4}
-            for records, line in zip(runs, lines, strict=True):
+            for records, line in zip(of_arm, lines, strict=True):
                 axis.plot(line.keys(), line.values(), color=colour, **look)
                 resets = [record for record in records if record["step"] in reset_steps(records)]
                 marks = points(resets, panel.metric, panel.over)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, cast
@@ -60,7 +60,12 @@ class _WatchedPolicy:
         return getattr(self._policy, name)
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
-        self._metric.measure(batch, self._policy)
+        whole = batch
+        if batch.old_logprobs_BT is None:  # the update would compute them
+            old = self._policy.logprobs(batch.tokens)
+            reference = old if batch.reference_logprobs_BT is None else batch.reference_logprobs_BT
+            whole = replace(batch, old_logprobs_BT=old, reference_logprobs_BT=reference)
+        self._metric.measure(whole, self._policy)
         return self._policy.update(batch, loss_function)
 
 

@@ -99,7 +99,8 @@ check_imports() { # ENVIRONMENT: imports what a run imports, in its order
         driver="a stand-in for libcuda.so.1 in $1/libcuda-stub, because this machine has no NVIDIA driver"
     fi
     output=$(LD_LIBRARY_PATH=$libraries "$1/bin/python" -c \
-        'import torch, transformer_engine.pytorch, megatron.core, vllm._C_stable_libtorch' 2>&1) || {
+        'import torch, transformer_engine.pytorch, megatron.core, vllm._C_stable_libtorch, torchvision, flashinfer
+import vllm.model_executor.warmup.kernel_warmup, vllm.model_executor.warmup.minimax_m3_msa_warmup' 2>&1) || {
         echo "$output" >&2
         fail "$1 does not import; the error stands above. If LD_LIBRARY_PATH or CUDA_HOME names another CUDA," \
             "unset it; otherwise remove $1 and run 'make setup-cuda' again."

@@ -43,17 +43,64 @@ QWEN3_THINKING_2507 = (
 OPENS_UNASKED = _CHATML + "{{- '<|im_start|>assistant\\n<think>\\n' }}"
 """A template that begins the assistant's turn even if add_generation_prompt is false."""
 
+LLAMA3 = (
+    "{{- bos_token }}"
+    "{%- if messages[0]['role'] == 'system' %}"
+    "{%- set system = messages[0]['content'] | trim %}{%- set turns = messages[1:] %}"
+    "{%- else %}{%- set system = '' %}{%- set turns = messages %}{%- endif %}"
+    "{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n' }}"
+    "{{- 'Today Date: 26 Jul 2024\n\n' + system + '<|eot_id|>' }}"
+    "{%- for message in turns %}"
+    "{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"
+    "{{- message['content'] | trim + '<|eot_id|>' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}"
+)
+MISTRAL = (
+    "{%- if messages[0]['role'] == 'system' %}"
+    "{%- set system = messages[0]['content'] + '\n\n' %}{%- set turns = messages[1:] %}"
+    "{%- else %}{%- set system = '' %}{%- set turns = messages %}{%- endif %}"
+    "{{- bos_token }}"
+    "{%- for message in turns %}"
+    "{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{- raise_exception('conversation roles must alternate user/assistant/user/assistant/...') }}{%- endif %}"
+    "{%- if message['role'] == 'user' %}"
+    "{{- '[INST]' + (system if loop.last else '') + message['content'] + '[/INST]' }}"
+    "{%- else %}{{- message['content'] + eos_token }}{%- endif %}"
+    "{%- endfor %}"
+)
+"""The template of Mistral Nemo: nothing begins the assistant's turn, so add_generation_prompt makes no difference."""
+PHI4_MINI = (
+    "{%- for message in messages %}{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- else %}{{- eos_token }}{%- endif %}"
+)
+PHI4 = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message['role'] + '<|im_sep|>' + message['content'] + '<|im_end|>' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant<|im_sep|>' }}{%- endif %}"
+)
+PHI4_REASONING = (
+    "{{- '<|im_start|>system<|im_sep|>Structure your response into two sections: ' }}"
+    "{{- '<think> {Thought section} </think> {Solution section}.<|im_end|>' }}" + PHI4
+)
+"""Its system turn names the tags, and the model itself writes <think>."""
 
-def tokenizer_with(chat_template: str) -> Any:
-    """Returns a tokenizer of transformers with this template and without a vocabulary: only rendered text is tested."""
+
+def tokenizer_with(chat_template: str, end_of_turn: str = "<end>") -> Any:
+    """Returns a tokenizer of transformers with this template, and without words: 0 stands for all. 1 is the
+    end-of-sequence token, 2 the end of a turn."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast
 
-    words = Tokenizer(WordLevel({"<unk>": 0}, unk_token="<unk>"))  # type: ignore[call-arg]
+    vocab = {"<unk>": 0, "<eos>": 1, end_of_turn: 2}
+    words = Tokenizer(WordLevel(vocab, unk_token="<unk>"))  # type: ignore[call-arg]
     return PreTrainedTokenizerFast(
         tokenizer_object=words,
         bos_token="<｜begin▁of▁sentence｜>",
         unk_token="<unk>",
+        eos_token="<eos>",
+        extra_special_tokens=[end_of_turn],
         chat_template=chat_template,
     )

@@ -27,7 +27,6 @@ from experiments.boundary.arms import (
     CONTROL,
     RL_TEMPERATURE,
     UPDATES_PER_STEP,
-    checkpoint_at,
     fine_tune_apart,
     train_arm,
 )
@@ -36,6 +35,7 @@ from experiments.boundary.results import Results, Run, from_json, gather, policy
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.data.rows import RowFile
 from nemo_prorl.demo import build
+from nemo_prorl.fork.arms import checkpoint_at
 from nemo_prorl.reward_sources.service import reward_service
 
 
@@ -95,7 +95,7 @@ class Bench:
         ends = list(accumulate(steps))
         for number, step in enumerate(ends):
             if is_watched or step == ends[-1]:
-                self._counts(checkpoint_at(folder, step), measured_name(arm, seed, number))
+                self._counts(checkpoint_at(folder, step).path, measured_name(arm, seed, number))
 
     def control(self, seed: int, num_rollouts: Callable[[], int]) -> None:
         """Fine-tunes on as many samples of the base as the arm `resets` drew, with as many updates, and measures.

@@ -17,7 +17,7 @@ from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.demo import build
 from nemo_prorl.demo.levels import read_samples
 from nemo_prorl.engines import environment
-from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.fork.arms import GOES_ON
 
 LEARNING_RATE, RL_TEMPERATURE, UPDATES_PER_STEP = 1e-4, 1.2, 4
 """As in conf/laptop.yaml and the defaults."""
@@ -53,7 +53,6 @@ COMMON = (
     ),
 )
 """Overrides of conf/laptop.yaml in all arms."""
-NO_RESET = ("stage.reset_reference=false", "stage.reset_optimizer=false")
 ARMS: Mapping[str, Arm] = {
     "resets": Arm(title="prolonged, with resets", colour="#b0413e", resets=True,
                   overrides=("controller.mode=automatic",)),
@@ -77,7 +76,7 @@ def train_arm(
     records: Records = []
     for stage, num_steps in enumerate(steps):
         files = build.train_files(base_folder, stage)
-        parent = () if stage == 0 else (f"stage.parent=stage{stage}", *(() if arm.resets else NO_RESET))
+        parent = () if stage == 0 else (f"stage.parent=stage{stage}", *(() if arm.resets else GOES_ON))
         stage_overrides = [
             f"model.path={build.policy_folder(base_folder)}",
             f"data.train={{{', '.join(f'{path}: {weight}' for path, weight in files.items())}}}",
@@ -91,11 +90,6 @@ def train_arm(
         ]
         records = train(folder, url, stage_overrides, stage=f"stage{stage + 1}")
     return records
-
-
-def checkpoint_at(folder: Path, step: int) -> Path:
-    """Returns the checkpoint of a step, the last one of a stage: a run keeps those."""
-    return next(one.path for one in find_checkpoints(folder) if one.state.step == step)
 
 
 def correct_responses(samples: Path) -> dict[str, list[str]]:

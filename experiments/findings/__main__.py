@@ -81,8 +81,6 @@ class Family:
     arms: Mapping[str, Sequence[str]]
     """Name of an arm -> its own overrides."""
     columns: Mapping[str, Column]
-    is_second_stage: bool = False
-    """Whether each arm continues a first stage of as many steps, which is the setting alone."""
 
 
 NO_DUAL_CLIP = ("algorithm.dual_clip=0",)
@@ -102,17 +100,17 @@ TINY_COLUMNS: Mapping[str, Column] = {
     "KL, last steps": late(KL),
     "rollouts sampled": last(ROLLOUTS),
 }
-TINY_SETTING = (
-    *UNCLAMPED,
-    "trainer.prompts_per_step=8",
-    "validation.interval=3",
-    "validation.early=false",
-    "validation.max_prompts=32",
-    "validation.num_rollouts=16",
-)
 TINY = Family(
     config_name="laptop",
-    setting=(*TINY_SETTING, "exp_manager.create_checkpoint_callback=false"),
+    setting=(
+        *UNCLAMPED,
+        "trainer.prompts_per_step=8",
+        "validation.interval=3",
+        "validation.early=false",
+        "validation.max_prompts=32",
+        "validation.num_rollouts=16",
+        "exp_manager.create_checkpoint_callback=false",
+    ),
     num_steps=12,
     arms={
         "baseline": (),  # ProRL's objective: clip 0.2/0.4, dynamic sampling, KL 1e-4, temperature 1.2, no reset
@@ -136,19 +134,6 @@ TINY = Family(
     columns=TINY_COLUMNS,
 )
 """The demo's tiny policy, with one change per arm."""
-SECOND_STAGE = Family(
-    config_name="laptop",
-    setting=TINY_SETTING,
-    num_steps=12,
-    arms={
-        "second_stage": (),  # begins with a hard reset, as runs 2 and 7 do
-        "second_stage_temperature_06": ("sampler.temperature=0.6",),
-        "second_stage_no_reset": ("stage.reset_reference=false", "stage.reset_optimizer=false"),
-    },
-    columns=TINY_COLUMNS,
-    is_second_stage=True,
-)
-"""The tiny policy after the baseline's steps, with one change per arm."""
 STALLED = Family(
     config_name="laptop",
     setting=(
@@ -269,12 +254,6 @@ COMPARISONS = {
         arms={"1.2": "baseline", "0.6": "temperature_06"},
         panels=(HELD_OUT_PANEL, Panel(metric=TRAINING, title="reward of training rollouts"), ENTROPY_PANEL),
     ),
-    "late_temperature": Comparison(
-        title="Training temperature 1.2 against 0.6 in a second stage",
-        arms={"1.2": "second_stage", "0.6": "second_stage_temperature_06"},
-        panels=(HELD_OUT_PANEL, Panel(metric=TRAINING, title="reward of training rollouts"), ENTROPY_PANEL),
-        family=SECOND_STAGE,
-    ),
     "entropy": Comparison(
         title="Against the collapse of entropy",
         arms={
@@ -289,12 +268,6 @@ COMPARISONS = {
         title="A hard reset in mid-run against none",
         arms={"no reset": "baseline", "reset after step 7": "reset"},
         panels=(HELD_OUT_PANEL, KL_PANEL, ENTROPY_PANEL),
-    ),
-    "going_on": Comparison(
-        title="A second stage after a hard reset against one without",
-        arms={"hard reset": "second_stage", "no reset": "second_stage_no_reset"},
-        panels=(HELD_OUT_PANEL, KL_PANEL, ENTROPY_PANEL),
-        family=SECOND_STAGE,
     ),
     "ahead": Comparison(
         title="Rollouts of this step's weights against those of the step before",
@@ -370,8 +343,8 @@ def main() -> None:
             for arm, family in wanted.items():
                 print(f"\n{arm}, seed {seed}", flush=True)
                 folder = options.out / f"{arm}-{seed}"
-                for stage, overrides in stages_of(family, arm, seed, options.steps, options.model).items():
-                    records = train(folder, url, overrides, config_name=family.config_name, stage=stage)
+                overrides = overrides_of(family, arm, seed, options.steps, options.model)
+                records = train(folder, url, overrides, config_name=family.config_name)
                 if family.config_name == "stories":
                     records = with_text_metrics(records, folder, options.model)
                 runs[arm].append(records)
@@ -386,18 +359,13 @@ def main() -> None:
         print(f"\n{text}", flush=True)
 
 
-def stages_of(
+def overrides_of(
     family: Family, arm: str, seed: int, num_steps: int | None, model: Path | None
-) -> dict[str, list[str]]:
-    """Returns the name of each stage of a run -> its overrides, in order; the name is empty if there is only one.
-    num_steps: of each stage, None for the family's. model: for families of a pretrained model."""
-    common = [*family.setting, f"seed={seed}", f"trainer.num_steps={num_steps or family.num_steps}"]
-    if family.config_name == "stories":
-        common.append(f"model.path={model}")
-    if not family.is_second_stage:
-        return {"": [*common, *family.arms[arm]]}
-    second = ["stage.name=second", "stage.parent=first", *family.arms[arm]]
-    return {"first": [*common, "stage.name=first"], "second": [*common, *second]}
+) -> list[str]:
+    """Returns the overrides of a run. num_steps: None for the family's. model: for families of a pretrained model."""
+    of_model = [f"model.path={model}"] if family.config_name == "stories" else []
+    steps = f"trainer.num_steps={num_steps or family.num_steps}"
+    return [*family.setting, f"seed={seed}", steps, *of_model, *family.arms[arm]]
 
 
 # ------------------------------------------------------------------------------------- what is reported

@@ -97,9 +97,9 @@ def update_statistics(
     `with_kl` the KL to the reference is left out. ages_B: how many updates older the weights were that sampled each
     row, if the effective sample size is to be split by that.
 
-    Before a step's first update (`is_first`) these are the weights of old_logprobs, and its own log-probabilities are
-    the old ones where the batch has none. The KL is then computed from old_logprobs, because another pass, with other
-    rows in its micro-batches, differs in the last bits and would hide that a reset makes it exactly 0.
+    Before a step's first update (`is_first`) these are the weights of old_logprobs; the report's are the old ones where
+    the batch has none. The KL is then that of old_logprobs, because another pass, with other rows in its micro-batches,
+    differs in the last bits and would hide that a reset makes it exactly 0.
 
     METRICS in run_folder/metric_docs.py says what each name means. KL and clip fractions are those of the loss
     (`kl_penalty`, `clip_bindings`).
@@ -114,12 +114,9 @@ def update_statistics(
         )
     if not mask.any():
         return UpdateStatistics()
-    current, old, sampler = _logprobs(report, batch)
-    reference, entropy = (
-        _masked(array, report, batch) for array in (batch.reference_logprobs_BT, report.entropy_BT)
-    )
     mask_BT = torch.from_numpy(mask)
-    ratio, bindings, importance = _bounds(current, old, sampler, batch, config)
+    tensors = current, old, sampler, reference, entropy = _tensors(report, batch)
+    ratio, bindings, importance = _bounds(tensors, batch, config)
     policy = old if is_first else current
     of_tokens = {
         "objective/entropy": entropy,
@@ -159,31 +156,23 @@ def update_statistics(
 def token_limits(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> NDArray[np.uint8]:
     """Returns the [B, T] bits of `TokenLimit` of one update; 0 outside the responses. Arguments as for
     `update_statistics`."""
-    _, bindings, importance = _bounds(*_logprobs(report, batch), batch, config)
+    _, bindings, importance = _bounds(_tensors(report, batch), batch, config)
     is_masked = importance.limited_BT & (importance.weight_BT == 0)
-    bits = {
-        TokenLimit.clipped_low: bindings.low,
-        TokenLimit.clipped_high: bindings.high,
-        TokenLimit.clipped_dual: bindings.dual,
-        TokenLimit.weight_truncated: importance.limited_BT & ~is_masked,
-        TokenLimit.masked: is_masked,
-    }
-    mask = batch.tokens.response_mask_BT
-    total = sum(
-        (where.numpy() * np.uint8(bit) for bit, where in bits.items()), np.zeros(mask.shape, np.uint8)
-    )
-    return np.where(mask, total, 0).astype(np.uint8)
+    is_truncated = importance.limited_BT & ~is_masked
+    # In the order of TokenLimit's bits.
+    of_bits = (bindings.low, bindings.high, bindings.dual, is_truncated, is_masked)
+    found = np.zeros(batch.tokens.response_mask_BT.shape, np.uint8)
+    for bit, where_BT in zip(TokenLimit, of_bits, strict=True):
+        found |= where_BT.numpy() * np.uint8(bit)
+    return np.where(batch.tokens.response_mask_BT, found, np.uint8(0))
 
 
 def _bounds(
-    current: torch.Tensor,
-    old: torch.Tensor,
-    sampler: torch.Tensor,
-    batch: TrainBatch,
-    config: AlgorithmConfig,
+    tensors: tuple[torch.Tensor, ...], batch: TrainBatch, config: AlgorithmConfig
 ) -> tuple[torch.Tensor, ClipBindings, ImportanceWeights]:
-    """Returns ratio, clip and importance weights of an update's tokens. They are the loss's own functions, so that what
-    is reported cannot drift from what is optimised."""
+    """Returns ratio, clip and importance weights of what `_tensors` returns. They are the loss's own functions, so that
+    what is reported cannot drift from what is optimised."""
+    current, old, sampler, *_ = tensors
     mask_BT = torch.from_numpy(batch.tokens.response_mask_BT)
     advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
     ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
@@ -191,19 +180,15 @@ def _bounds(
     return ratio, bindings, importance_weights(old - sampler, mask_BT, config)
 
 
-def _logprobs(report: UpdateReport, batch: TrainBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns the current, old and sampler's log-probabilities."""
-    current, old, sampler = (
-        _masked(array, report, batch)
-        for array in (report.current_logprobs_BT, batch.old_logprobs_BT, batch.sampler_logprobs_BT)
+def _tensors(report: UpdateReport, batch: TrainBatch) -> tuple[torch.Tensor, ...]:
+    """Returns current, old, sampler's and reference's log-probabilities and the entropy in float64, 0 outside the
+    responses. Where the batch has none, the current ones stand for the old ones and the reference's."""
+    mask, own_BT = batch.tokens.response_mask_BT, report.current_logprobs_BT
+    of_batch = (batch.old_logprobs_BT, batch.sampler_logprobs_BT, batch.reference_logprobs_BT)
+    return tuple(
+        torch.from_numpy(np.where(mask, own_BT if array is None else array, 0.0).astype(np.float64))
+        for array in (own_BT, *of_batch, report.entropy_BT)
     )
-    return current, old, sampler
-
-
-def _masked(array: FloatArray | None, report: UpdateReport, batch: TrainBatch) -> torch.Tensor:
-    """Returns the array in float64, 0 outside the responses; the current log-probabilities in place of None."""
-    values = report.current_logprobs_BT if array is None else array
-    return torch.from_numpy(np.where(batch.tokens.response_mask_BT, values, 0.0).astype(np.float64))
 
 
 def _effective_samples(

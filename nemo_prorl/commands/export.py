@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.commands.model_card import model_card
 from nemo_prorl.commands.parsing import Parser, check_vacant
 from nemo_prorl.config import ConfigError, Precision
 from nemo_prorl.engines import environment
@@ -54,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     hub = _hub(options.push) if options.push else None
     environment.prepare()
     checkpoint = locate_checkpoint(options.checkpoint)
+    from nemo_prorl.commands.model_card import model_card
     from nemo_prorl.engines.megatron import conversion
 
     if checkpoint != options.checkpoint:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import show
@@ -19,8 +21,12 @@ stage=NAME  shows only this stage of conf/stage/, at the end of the chain that l
             (default: the papers' eight runs, run1 to run8, or what another --config-name says)
 KEY=VALUE   any option of `train --help`; it applies to every stage
 
---memory and --time are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/
+--memory, --time and --tail are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/
 has their formulas."""
+
+
+_MEAN, _NEWEST = "response/tokens_mean", 20
+"""The metric that --lengths-of reads, and of how many steps."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,14 +51,17 @@ def main(arguments: Sequence[str]) -> int:
         check_limits(config)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
-    asked = {"response_share": given.response_share, "informative_share": given.informative_share}
+    response_share = given.response_share
+    if given.lengths_of is not None:
+        response_share = share_of_run(given.lengths_of)
+    asked = {"response_share": response_share, "informative_share": given.informative_share}
     shares = {name: share for name, share in asked.items() if share is not None}
     shape, gpu = model or shape_of(PAPER_MODEL), gpu_of(given.gpu)
     cases = [
         Case(model=shape, config=config, cluster=cluster, gpu=gpu, **shares)
         for config in (chain[-1:] if of_one_stage else chain)
     ]
-    if given.memory or given.time:
+    if given.memory or given.time or given.tail:
         show(_estimates(given, cases, model))
         return 0
     for config in chain:
@@ -66,6 +75,7 @@ def main(arguments: Sequence[str]) -> int:
 def _add_estimates(parser: Parser) -> None:
     parser.flag("--memory", "estimates the memory of a GPU in each phase")
     parser.flag("--time", "estimates the seconds of a step, a floor, and lists the layouts that fit")
+    parser.flag("--tail", "bounds what sampling further ahead of training could win")
     parser.add_argument(
         "--gpu", default="h100", help="type of GPU: h100, h200 or a100 (default: h100, as in ProRL)"
     )
@@ -79,9 +89,28 @@ def _add_estimates(parser: Parser) -> None:
     parser.add_argument(
         "--response-share", type=float, help="mean response length divided by the longest (default: 0.5)"
     )
+    parser.path("--lengths-of", "RUN_DIR", "takes --response-share from the newest steps of a run instead")
     parser.add_argument(
         "--informative-share", type=float, help="informative share of sampled prompts (default: 0.6)"
     )
+
+
+def share_of_run(run_dir: Path) -> float:
+    """Returns the mean response length over the longest that was allowed, in the newest steps of a run. Raises
+    ConfigError for a folder without steps."""
+    import yaml
+
+    from nemo_prorl.run_folder.telemetry import read_records
+
+    try:
+        limit = yaml.safe_load((run_dir / "resolved.yaml").read_text())["sampler"]["max_response_tokens"]
+        records, _ = read_records(run_dir / "metrics.jsonl")
+        return fmean([record[_MEAN] for record in records if _MEAN in record][-_NEWEST:]) / limit
+    except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"--lengths-of {run_dir} is no folder of a run that has made a step: name another, or write "
+            "--response-share."
+        ) from error
 
 
 def _records(cases: Sequence[Case]) -> list[str]:
@@ -119,7 +148,7 @@ def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:
 
 
 def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architecture | None) -> list[str]:
-    """Returns the lines of --memory and --time. Raises ConfigError for a stage that does not fit."""
+    """Returns the lines of --memory, --time and --tail. Raises ConfigError for a stage that does not fit."""
     from nemo_prorl.cluster.scale import text
     from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
 
@@ -133,4 +162,6 @@ def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architec
         lines += ["", *text.time_text(plans, first.cluster, first.model), *_hours(cases, model)]
         if len(plans) == 1:
             lines += text.layouts_text(fitting_layouts(first))
+    if given.tail:
+        lines += ["", *text.tail_text(cases, plans)]
     return lines

@@ -46,7 +46,7 @@ class TrainingRow:
     """One rollout, ready for training."""
 
     key: tuple[int, int]
-    """(index of its prompt in the step, sibling)"""
+    """Index of its prompt in the step, and sibling."""
     rollout: PreparedRollout
     advantage: float
     policy_version: int

@@ -42,14 +42,6 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
             f"the model's chat template cannot render {row.uid} ({' '.join(str(error).split())}): correct the "
             "template, or the row's messages."
         ) from None
-    # Whether the template begins the assistant's turn with a thought and leaves it open. Only the text that it adds for
-    # the assistant counts, since a question may mention <think> too. With Qwen3 and enable_thinking=False that text is
-    # `<think>\n\n</think>\n\n`, which is closed.
-    opens_thought = False
-    if THINK_START in text:
-        asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
-        # Nothing is left if the template adds the assistant's turn unasked; then use the whole text.
-        opens_thought = is_open_thought(text.removeprefix(asked) or text)
     return Prompt(
         uid=f"{row.uid}#{epoch}",
         domain=row.domain,
@@ -57,9 +49,22 @@ def render(row: Row, tokenizer: Tokenizer, *, epoch: int = 0) -> Prompt:
         text=text,
         token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
         task=row.task,
-        opens_thought=opens_thought,
+        opens_thought=THINK_START in text and _opens_thought(messages, text, tokenizer),
         columns=row.columns,
     )
+
+
+def _opens_thought(messages: Sequence[Mapping[str, str]], text: str, tokenizer: Tokenizer) -> bool:
+    """Returns whether the template begins the assistant's turn with a thought and leaves it open. What the messages say
+    of <think> does not count."""
+    asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
+    if text.startswith(asked) and text != asked:
+        # What the template adds for the assistant; with Qwen3 and enable_thinking=False that is
+        # `<think>\n\n</think>\n\n`, which is closed.
+        return is_open_thought(text.removeprefix(asked))
+    # It begins the assistant's turn unasked, or not at all (Mistral), or ends a conversation otherwise (Phi-4-mini).
+    without = [{**message, "content": "?"} for message in messages]
+    return is_open_thought(tokenizer.apply_chat_template(without, tokenize=False, add_generation_prompt=True))
 
 
 class PromptMix:

@@ -1,7 +1,6 @@
 """Serves the report of a run while the run grows, to browsers on this machine: standard library and the page itself.
 
-Three addresses exist: / is the page, /plotly.js the code that draws its charts, /rollouts.html the recorded rollouts.
-The page asks for itself again every
+Two addresses exist: / is the page, and /plotly.js the code that draws its charts. The page asks for itself again every
 few seconds and takes over what has changed (page/live.js). It is drawn once for all browsers, and only when a run has
 grown.
 """
@@ -26,17 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.page import (
-    ROLLOUTS,
-    page_html,
-    rollouts_html,
-    section_drawings,
-    unique_names,
-    waiting_html,
-)
+from nemo_prorl.report.page import page_html, section_drawings, unique_names, waiting_html
 from nemo_prorl.report.runs import Run, read_run
 from nemo_prorl.report.status import read_status
-from nemo_prorl.run_folder.records import rollout_files
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -70,34 +61,21 @@ class LivePage:
                 began = time.thread_time()
                 self._page = self._draw().encode()
                 self._took_s = time.thread_time() - began if self._has_charts else 0.0
-                self._tag = _tag(self._page)
+                self._tag = f'"{hashlib.sha256(self._page).hexdigest()[:16]}"'
                 self._state, self._drawn_at = state, time.monotonic()
             return self._page, self._tag
 
-    def rollouts(self) -> tuple[bytes, str]:
-        """Returns the page of recorded rollouts and its tag, as they are now; empty if there are none."""
-        with self._lock:
-            page = rollouts_html(self._runs()).encode()
-        return page, _tag(page)
-
-    def _runs(self) -> list[Run]:
+    def _draw(self) -> str:
+        """The report of all runs that have a first line; without any, a page that says what is waited for."""
         runs: list[Run] = []
         for folder, name in zip(self._folders, self._names, strict=True):
             with suppress(ConfigError, KeyError, OSError, ValueError):
                 runs.append(read_run(folder, name))
-        return runs
-
-    def _draw(self) -> str:
-        """The report of all runs that have a first line; without any, a page that says what is waited for."""
-        runs = self._runs()
         self._has_charts = bool(runs)
         if not runs:
             return waiting_html([(str(folder), _why_waiting(folder)) for folder in self._folders])
         try:
-            has_rollouts = len(runs) == 1 and rollout_files(runs[0].folder).all()
-            return page_html(
-                runs, section_drawings(runs), rollouts=ROLLOUTS if has_rollouts else "", is_live=True
-            )
+            return page_html(runs, section_drawings(runs), is_live=True)
         except Exception as error:  # the server goes on: the next step may be drawn
             traceback.print_exc()
             reason = f"the page cannot be drawn: {type(error).__name__}: {error}"
@@ -127,10 +105,6 @@ def serve(folders: Sequence[Path], port: int, *, opens: bool = False) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             print("\nstopped serving; this changes nothing in a run", flush=True)
-
-
-def _tag(page: bytes) -> str:
-    return f'"{hashlib.sha256(page).hexdigest()[:16]}"'
 
 
 def _user() -> str:
@@ -172,8 +146,6 @@ def _handler(page: LivePage) -> type[BaseHTTPRequestHandler]:
                 self.send_error(HTTPStatus.FORBIDDEN, f"ask for {HOST} or localhost")
             elif self.path == "/":
                 self._answer("text/html; charset=utf-8", *page.newest())
-            elif self.path == f"/{ROLLOUTS}" and (found := page.rollouts())[0]:
-                self._answer("text/html; charset=utf-8", *found)
             elif self.path == "/plotly.js":
                 self._answer("text/javascript; charset=utf-8", *_plotly())
             else:

@@ -148,7 +148,8 @@ METRICS = {
     "and log-probabilities of the rollouts that it computes with, verdicts and metrics; not gradients and weights.",
     "time/step_s": "Seconds from the first prompt of the step to the end of its refit, without saving.",
     "time/sampling_s": "Seconds in which the loop waited for the sampler.",
-    "time/old_logprobs_s": "Seconds for log-probabilities under the policy that sampled.",
+    "time/old_logprobs_s": "Seconds for log-probabilities under the policy that sampled; the step's first update "
+    "computes those of its rollouts itself.",
     "time/reference_logprobs_s": "Seconds for log-probabilities under the reference, loading it included.",
     "time/exchange_s": "Seconds to bring the tokens of rollouts to the ranks that compute with them: once before "
     "the log-probability passes, once before the updates.",

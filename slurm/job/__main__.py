@@ -19,7 +19,7 @@ from pathlib import Path
 from slurm.job import allocation, commands, decisions
 from slurm.job.commands import Step
 from slurm.job.decisions import FAIL, GO_ON, REFUSE, REQUEUE, STOP, WAIT, Decision, Holder, Mistake
-from slurm.job.folder import Folder, read_text, say
+from slurm.job.folder import Folder, cannot_write, read_text, say
 
 POLL_S = 0.5
 LATE_S = 30.0
@@ -126,9 +126,7 @@ class Job:
                 }
             )
         except OSError as error:
-            what = f"{error.filename or self.folder.path} cannot be written ({error.strerror})"
-            why = f"{what}: make room or correct its permissions, then submit the launcher again"
-            raise End(Decision(REFUSE, why)) from None
+            raise End(Decision(REFUSE, cannot_write(self.folder.path, error))) from None
 
     def prepare(self) -> None:
         """Says what the job is, and sets the variables that every step inherits."""
@@ -177,7 +175,7 @@ class Job:
             commands.run("scancel", "--signal=USR1", self.allocation.job)
         if signal.SIGTERM in self.signals:
             self.folder.close_service()
-            self.folder.note_state(decisions.ENDED, "Slurm has ended the job (SIGTERM)")
+            self.folder.note_reason("SIGTERM came: the job ends when its ranks have ended")
             self.signals.remove(signal.SIGTERM)
             self.is_ending = True
 
@@ -235,8 +233,8 @@ class Job:
             if not answers and end.code:
                 break  # none has come so far as to write one
             self.pause()
-        decision = decisions.of_nodes(nodes, answers, end)
-        for node in nodes if answers and decision.what != GO_ON else ():
+        decision = decisions.of_nodes(nodes, answers, end, self.folder.unwritable())
+        for node in nodes if answers and decision.what not in (GO_ON, REFUSE) else ():
             if node not in answers:
                 say(self.stage, f"{node} did not answer")
             elif answers[node].verdict != "ok":

@@ -142,10 +142,13 @@ def of_holder(me: Holder, holder: Holder, state: str | None, run_dir: str) -> De
     return Decision(REFUSE, f"{why} if it has ended, {or_else}")
 
 
-def of_nodes(nodes: Sequence[str], answers: Mapping[str, Answer], step: StepEnd) -> Decision:
+def of_nodes(
+    nodes: Sequence[str], answers: Mapping[str, Answer], step: StepEnd, unwritable: str = ""
+) -> Decision:
     """Returns what follows from the nodes' answers. A fault of most nodes is the configuration's or the cluster's,
     which other nodes would have too. The exit code counts only if no node has answered, because on any node anything
-    may end with 2."""
+    may end with 2. unwritable: why the run's folder, where nodes answer, cannot be written; no node is at fault then.
+    """
     first = answers.get(nodes[0])
     if first is not None and first.verdict == "mistake":
         return Decision(FAIL, first.sentence)
@@ -153,6 +156,8 @@ def of_nodes(nodes: Sequence[str], answers: Mapping[str, Answer], step: StepEnd)
         return Decision(REQUEUE, f"{nodes[0]}: {first.sentence}")
     silent = [node for node in nodes if node not in answers]
     bad = [node for node in nodes if node in silent or answers[node].verdict != "ok"]
+    if bad and unwritable:
+        return Decision(REFUSE, unwritable)
     if len(silent) == len(nodes):
         what = f"doctor ended with code {step.code} and without an answer"
         words = f": {step.last_words}" if step.last_words else ""

@@ -23,6 +23,9 @@ from typing import Any
 
 from slurm.job.decisions import ENDED, Answer, Holder
 
+PROBE_BYTES = 1 << 16
+"""Bytes that there must be room for before a node is blamed for its silence; an answer has about a tenth."""
+
 
 def say(stage: str, text: str) -> None:
     """Writes a line into the job's log; not with print, which would fail again at exit if the disk is full."""
@@ -96,6 +99,10 @@ class Folder:
             self._record.update(state=state, reason=reason)
             self.write(self.path / "slurm" / "job.json", json.dumps(self._dated()))
 
+    def note_reason(self, reason: str) -> None:
+        """Writes into job.json what has happened while the job's state stays as it is."""
+        self.note_state(self._record.get("state", ""), reason)
+
     def _dated(self) -> dict[str, Any]:
         return {**self._record, "updated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
@@ -131,6 +138,21 @@ class Folder:
         except OSError as error:
             say(self.stage, f"{file} cannot be written: {error.strerror}")
             return False
+
+    def unwritable(self) -> str:
+        """Returns why PROBE_BYTES cannot be written beside the nodes' answers, and what to do; empty if they can."""
+        probe = self.doctor / ".probe"
+        try:
+            with open(probe, "wb") as file:
+                file.write(bytes(PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())  # a shared file system may refuse only now
+            return ""
+        except OSError as error:
+            return cannot_write(self.doctor, error)
+        finally:
+            with suppress(OSError):
+                probe.unlink()
 
     # ------------------------------------------------------------------------------------------- doctor and servers
     def answers(self, nodes: Sequence[str]) -> dict[str, Answer]:
@@ -184,6 +206,12 @@ class Folder:
         """Removes the token of this start's servers; the next one makes another."""
         with suppress(OSError):
             (self.reward / "token").unlink()
+
+
+def cannot_write(path: Path, error: OSError) -> str:
+    """Returns a sentence for the user: what cannot be written, why, and what to do."""
+    what = f"{error.filename or path} cannot be written ({error.strerror})"
+    return f"{what}: make room or correct its permissions, then submit the launcher again"
 
 
 def _holder(record: Mapping[str, Any], job: str, is_alive: bool = False) -> Holder:

@@ -18,6 +18,11 @@ TEMPLATES = {
     "QWEN3": (False, "<|im_start|>assistant\n"),
     "QWEN3_THINKING_OFF": (False, "<|im_start|>assistant\n<think>\n\n</think>\n\n"),
     "QWEN3_THINKING_2507": (True, "<|im_start|>assistant\n<think>\n"),
+    "LLAMA3": (False, "<|start_header_id|>assistant<|end_header_id|>\n\n"),
+    "MISTRAL": (False, "[/INST]"),
+    "PHI4": (False, "<|im_start|>assistant<|im_sep|>"),
+    "PHI4_MINI": (False, "<|assistant|>"),
+    "PHI4_REASONING": (False, "<|im_start|>assistant<|im_sep|>"),
     "OPENS_UNASKED": (True, "<|im_start|>assistant\n<think>\n"),
 }
 """(whether the template opens a thought, the end of its prompts)"""

@@ -15,6 +15,8 @@ from nemo_prorl.config import ConfigError, ModelConfig, RunConfig
 from nemo_prorl.data.mix import render
 from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.tokenizer import check_tokenizer, load_tokenizer, remarks, stop_ids
+from tests import chat_templates
+from tests.chat_templates import tokenizer_with
 from tests.data.conftest import make_row
 from tests.model_folders import QWEN
 
@@ -185,6 +187,35 @@ def test_a_turn_that_ends_with_no_stop_token_is_said(model: Path, text: str, wor
     said = remarks(of(model), loaded(model))
     assert len(said) == bool(words)
     assert all(re.search(words, sentence) for sentence in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("R1_DISTILL", "<｜end▁of▁sentence｜>"),
+        ("QWEN2_5", "<|im_end|>"),
+        ("QWEN3", "<|im_end|>"),
+        ("LLAMA3", "<|eot_id|>"),
+        ("PHI4", "<|im_end|>"),
+        ("PHI4_REASONING", "<|im_end|>"),
+    ],
+)
+def test_a_familys_turn_ends_with_a_stop_token_only_if_it_is_declared(
+    model: Path, name: str, end: str
+) -> None:
+    tokenizer = tokenizer_with(getattr(chat_templates, name), end)
+    change("generation_config.json", eos_token_id=[1, 2])(model)
+    assert stop_ids(model, tokenizer) == [1, 2]
+    assert remarks(of(model), tokenizer) == []
+    change("generation_config.json", eos_token_id=1)(model)
+    said = remarks(of(model), tokenizer)
+    assert [f"ends an answer with '{end}" in sentence for sentence in said] == [True]
+
+
+@pytest.mark.parametrize("name", ["MISTRAL", "PHI4_MINI"])
+def test_some_families_end_a_conversation_with_the_end_of_the_sequence(model: Path, name: str) -> None:
+    change("generation_config.json", eos_token_id=1)(model)
+    assert remarks(of(model), tokenizer_with(getattr(chat_templates, name))) == []
 
 
 def test_the_demos_template_gives_no_cause_for_remarks(model: Path) -> None:

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from experiments.findings.__main__ import COMPARISONS, RECIPES, SECOND_STAGE, STALLED, STORIES, TINY, stages_of
+from experiments.findings.__main__ import COMPARISONS, RECIPES, STALLED, STORIES, TINY, overrides_of
 from nemo_prorl.commands.parsing import composed
 from tests.conftest import ROOT
 
-FAMILIES = (TINY, SECOND_STAGE, STALLED, STORIES, RECIPES)
+FAMILIES = (TINY, STALLED, STORIES, RECIPES)
 
 
 @pytest.mark.slow
 def test_every_arm_is_a_configuration_of_its_own() -> None:
     for family in FAMILIES:
-        stages = [list(stages_of(family, arm, 7, None, Path("x")).values()) for arm in family.arms]
-        configs = [composed(family.config_name, overrides[-1]) for overrides in stages]
+        arms = [overrides_of(family, arm, 7, None, Path("x")) for arm in family.arms]
+        configs = [composed(family.config_name, overrides) for overrides in arms]
         assert len(set(map(str, configs))) == len(configs)
 
 

@@ -27,8 +27,9 @@ from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.sampling.collector import Collection, Collector
+from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.fleet import Key, SamplerFleet, Share
+from nemo_prorl.training.step import Stepper, StepResult
 from nemo_prorl.types import Finish, FloatArray, Rollout, RolloutTokens, RunState, TokenBatch
 from tests.engines.conftest import run_ranks
 from tests.engines.megatron.helpers import plain_logprobs
@@ -261,17 +262,18 @@ def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
     del policy
     steps: list[Collection] = []
     shares: list[Share] = []
-    collect, tokens = Collector.collect, SamplerFleet.tokens
+    step, tokens = Stepper.step, SamplerFleet.tokens
 
-    def watched(self: Collector, state: RunState, *, ahead: bool = False) -> Collection:
-        steps.append(collect(self, state, ahead=ahead))
-        return steps[-1]
+    def watched(self: Stepper, state: RunState, **options: Any) -> StepResult:
+        result = step(self, state, **options)
+        steps.append(result.collection)
+        return result
 
     def watched_tokens(self: SamplerFleet, share: Share, *arguments: Any) -> dict[Key, RolloutTokens]:
         shares.append(share)
         return tokens(self, share, *arguments)
 
-    Collector.collect, SamplerFleet.tokens = watched, watched_tokens  # type: ignore[method-assign]
+    Stepper.step, SamplerFleet.tokens = watched, watched_tokens  # type: ignore[method-assign]
     assert run.train(config) == 0
     return Seen(vocab_rows=vocab_rows, probe_logprobs=logprobs, steps=steps, shares=shares)
 
@@ -387,7 +389,7 @@ def assert_logprobs(step: Collection, policy: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
     for row in step.prepared.values():
         wanted = logprobs_by_transformers(model, row)
-        np.testing.assert_allclose(row.old_logprobs, wanted, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(row.logprobs[0], wanted, atol=1e-5, rtol=0)
         np.testing.assert_allclose(row.sampler_logprobs, wanted, atol=1e-3, rtol=0)
 
 
@@ -407,9 +409,9 @@ def test_two_ranks_train_on_the_same_rollouts(runs: Runs) -> None:
             for key, left in step.prepared.items():
                 right = other.prepared[key]
                 assert left.token_ids.tolist() == right.token_ids.tolist()
-                np.testing.assert_allclose(left.old_logprobs, right.old_logprobs, atol=2e-5, rtol=0)
+                np.testing.assert_allclose(left.logprobs[0], right.logprobs[0], atol=2e-5, rtol=0)
     moved = [
-        float(np.abs(row.old_logprobs - row.reference_logprobs).max())
+        float(np.abs(row.logprobs[0] - row.logprobs[1]).max())
         for row in runs.alone.steps[1].prepared.values()
     ]
     assert max(moved) > 0.01

@@ -96,6 +96,16 @@ def test_bad_nodes_are_left_out_and_what_most_have_is_no_fault_of_theirs(
 
 
 @pytest.mark.parametrize(
+    ("answers", "what"),
+    [({}, REFUSE), ({"a": OK}, REFUSE), ({"a": OK, "b": BAD}, REFUSE), ({"a": OK, "b": OK}, GO_ON)],
+)
+def test_a_full_disk_is_no_fault_of_a_node(answers: dict[str, Answer], what: str) -> None:
+    decision = of.of_nodes(["a", "b"], answers, StepEnd(1, "x"), unwritable="the disk is full")
+    assert (decision.what, decision.bad_nodes) == (what, ())
+    assert decision.why == ("" if what == GO_ON else "the disk is full")
+
+
+@pytest.mark.parametrize(
     ("code", "words", "what"),
     [
         (127, "/no/such/python: No such file or directory", FAIL),

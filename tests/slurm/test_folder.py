@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
 
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.lock import alone_in
+from slurm.job.__main__ import Job
 from slurm.job.decisions import ENDED, TRAINING, Answer
 from slurm.job.folder import Folder
 
@@ -136,3 +139,34 @@ def test_the_last_signal_that_a_node_noted_counts(tmp_path: Path) -> None:
     assert folder.domains() is None
     (folder.doctor / "domains").write_text("")
     assert folder.domains() == ""
+
+
+def test_a_folder_without_room_is_said_and_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    folder = held(tmp_path)
+    assert folder.unwritable() == ""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1024, hard)
+    )  # a small file fits, as on a disk that is nearly full
+    try:
+        why = folder.unwritable()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(folder.doctor) in why
+    assert "make room" in why
+    assert list(folder.doctor.iterdir()) == []
+    folder.doctor.rmdir()
+    assert "cannot be written" in folder.unwritable()
+
+
+def test_a_launcher_that_is_told_to_end_has_not_ended_while_its_ranks_run(tmp_path: Path) -> None:
+    job = object.__new__(Job)  # outside of Slurm
+    job.folder, job.signals, job.is_ending = held(tmp_path), {signal.SIGTERM}, False
+    job.folder.note_state(TRAINING)
+    job.pause(0)
+    record = json.loads((tmp_path / "slurm" / "job.json").read_text())
+    assert job.is_ending
+    assert record["state"] == TRAINING
+    assert "SIGTERM" in record["reason"]
+    assert Folder(str(tmp_path), "run1", "8").holders(), "the folder is not free"
+    assert (job.folder.reward / "over").exists()

@@ -7,6 +7,8 @@ import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +45,33 @@ def _verify(arguments: list[str]) -> tuple[int, str]:
     with redirect_stdout(StringIO()) as output:
         code = main(arguments)
     return code, output.getvalue()
+
+
+def _verify_with_a_changed_moment(arguments: list[str]) -> tuple[int, str]:
+    """Flips one bit, the sign, of the largest first moment of the checkpoint that the step begins with."""
+    from nemo_prorl.engines.megatron.policy import MegatronPolicy
+
+    load = MegatronPolicy.load
+
+    def changed(policy: MegatronPolicy, directory: Path, **options: Any) -> None:
+        load(policy, directory, **options)
+        (inner,) = policy.optimizer.chained_optimizers
+        moments = [state["exp_avg"].view(-1) for state in inner.optimizer.state.values()]
+        largest = max(moments, key=lambda moment: float(moment.abs().max()))
+        largest[largest.abs().argmax()] *= -1
+
+    with patch.object(MegatronPolicy, "load", changed):
+        return _verify(arguments)
+
+
+def test_a_changed_moment_of_the_optimizer_is_named(run: Path) -> None:
+    """The first update's gradients do not depend on it: its weights, and so the second update, do."""
+    arguments = ["verify", str(run), "--step", "3"]
+    code, text = run_ranks(_verify_with_a_changed_moment, 1, timeout_s=TIMEOUT_S, arguments=arguments)[0]
+    assert code == 1
+    first = next(line for line in text.splitlines() if "DIFFER" in line)
+    assert first.split("DIFFER")[0].strip() == "updates"
+    assert "1 of 2 updates (update 2): " in first
 
 
 @pytest.fixture(scope="module", params=[(), ("lora.rank=4",)], ids=["all weights", "low rank"])

@@ -94,7 +94,9 @@ def cpu_seconds(case: Case, *, flops: float, slowdown: float) -> float:
     """Returns the least time of a step on CPUs that reach `flops` operations per second and rank in matrix products,
     and on which a program takes `slowdown` times its processor time: all passes, and the sampler's loop."""
     config = case.config
-    passes = case.sampled_rollouts + (1 + config.measures_kl) * case.prepared_rollouts
+    # The first of a step's updates computes its old log-probabilities itself, unless the KL is in the reward.
+    old = 1.0 if config.algorithm.takes_kl_from_rewards else 1.0 - 1.0 / config.trainer.updates_per_step
+    passes = case.sampled_rollouts + (old + config.measures_kl) * case.prepared_rollouts
     forward, update = sum(roofline.forward_flops(case)), sum(roofline.update_flops(case))
     operations = passes * forward + case.trained_rollouts * update
     of_engine = case.sampled_rollouts / case.num_engines

@@ -105,14 +105,13 @@ def matrices(model: Architecture, config: RunConfig) -> list[tuple[int, int]]:
     """Returns (rows, columns) of each matrix of a layer that low-rank training gives factors, as one rank holds it:
     engines/megatron/low_rank.py."""
     tensor, targets = config.trainer.tensor_parallel, config.lora.targets
-    queries, key_values = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
     found = []
-    if targets is not LoraTargets.mlp:
-        found += [((queries + 2 * key_values) // tensor, model.hidden_size)]
-        found += [(model.hidden_size, queries // tensor)]
-    if targets is not LoraTargets.attention:
-        found += [(2 * model.ffn_size // tensor, model.hidden_size)]
-        found += [(model.hidden_size, model.ffn_size // tensor)]
+    for part in model.layer:
+        target = LoraTargets.mlp if part.megatron.startswith("mlp.") else LoraTargets.attention
+        if len(part.shapes[0]) == 2 and targets in (LoraTargets.all, target):
+            rows, columns = sum(shape[0] for shape in part.shapes), part.shapes[0][1]
+            by_columns = part.split is Split.columns
+            found.append((rows, columns // tensor) if by_columns else (rows // tensor, columns))
     return found
 
 

@@ -168,7 +168,8 @@ def sampling_s(case: Case, num_places: int, derates: Derates = FITTED) -> float:
 
 
 def logprobs_s(case: Case, derates: Derates = FITTED) -> float:
-    """Returns the time of the log-probability passes: the policy's, and the reference's with its copies to the GPU."""
+    """Returns the time of the log-probability passes: the policy's, and the reference's with its copies to the GPU. The
+    policy's is that over all rollouts, as in the published rows, although a first update computes its own."""
     config, num_rollouts = case.config, case.prepared_rollouts
     num_tokens = num_rollouts * case.rollout_tokens
     micro_batches = num_tokens / config.trainer.micro_batch_tokens / case.data_parallel

@@ -12,6 +12,8 @@ from nemo_prorl.cluster.scale.hardware import GIB, Gpu
 from nemo_prorl.cluster.scale.layouts import Plan, overrides
 from nemo_prorl.cluster.scale.memory import GRAPH_SEQUENCES, PLANNED_SHARE
 from nemo_prorl.cluster.scale.roofline import RANGE, SMALL_MODEL, SMALL_MODEL_FACTOR
+from nemo_prorl.cluster.scale.tail import STEPS_AHEAD, gains
+from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 MEMORY_PARTS = (
@@ -114,6 +116,22 @@ def time_text(plans: Sequence[Plan], cluster: Cluster, model: Architecture) -> l
         "",
         *said,
         *crash_text(last, cluster),
+    ]
+
+
+def tail_text(cases: Sequence[Case], plans: Sequence[Plan]) -> list[str]:
+    """Returns a table of what sampling further ahead could win, stage by stage, and what the numbers stand for."""
+    rows = [("stage", "mean/longest", *(f"{ahead} ahead" for ahead in STEPS_AHEAD))]
+    for case, plan in zip(cases, plans, strict=True):
+        won = (f"{gain:.2f} x" for gain in gains(case, plan.memory).values())
+        rows.append((case.config.stage.name, f"{case.response_share:.2f}", *won))
+    return [
+        "Steps are at most so many times faster if sampling runs several steps ahead",
+        *table(rows, "l" + "r" * (len(STEPS_AHEAD) + 1)),
+        "",
+        "Engines would then not wait for a step's longest responses, which go on in the next steps. It is a bound by "
+        "the formulas of --time: no response is computed twice, and the correction for older weights is free. Lengths "
+        "are log-normal with this mean; --lengths-of RUN_DIR takes the mean from a run.",
     ]
 
 

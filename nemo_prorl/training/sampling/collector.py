@@ -164,8 +164,7 @@ class Collector:
             round_groups, round_prepared, round_verdicts = self._grade_and_prepare(
                 round_, rollouts, mine, needed - len(kept), max(0, num_first - len(kept)), state
             )
-            start = len(groups)
-            starts.append(start)
+            starts.append(start := len(groups))
             held |= {(start + index, row.sibling): row for index, rows in sampled.items() for row in rows}
             verdicts |= {(start + index, sibling): one for (index, sibling), one in round_verdicts.items()}
             grading.check_failures(list(verdicts.values()), self.config.reward.max_failed_share)
@@ -398,6 +397,8 @@ class Collector:
     def _complete(self, prepared: dict[Key, PreparedRollout], groups: Set[int]) -> None:
         """Computes what was left to the first update for groups that are not in it, because the step is not full."""
         missing = {k: row for k, row in prepared.items() if k[0] in groups and row.old_logprobs is None}
+        if not missing:
+            return
         with self.stopwatch.measure("old_logprobs_s"):
             for key, old in self._logprobs([missing]).items():
                 prepared[key] = completed(prepared[key], old)

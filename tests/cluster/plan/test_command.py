@@ -306,3 +306,30 @@ def test_an_estimate_that_cannot_be_is_one_sentence_and_exit_code_2(
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert must_say in said.err
+
+
+def test_what_sampling_further_ahead_could_win(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    said = plan(capsys, "--tail", "stage=run1", "--response-share", "0.25")
+    (row,) = [line.split() for line in said.splitlines() if line.startswith("  run1")]
+    assert row[1] == "0.25"
+    assert 1.0 < float(row[2]) <= float(row[4]) <= float(row[6])
+    (tmp_path / "resolved.yaml").write_text("sampler: {max_response_tokens: 400}\n")
+    lengths = [400] * 30 + [100] * 20  # only the newest steps count
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(
+            f'{{"step": {n}, "stage": "main", "response/tokens_mean": {length}}}\n'
+            for n, length in enumerate(lengths, 1)
+        )
+    )
+    assert plan(capsys, "--tail", "stage=run1", "--lengths-of", str(tmp_path)) == said
+
+
+@pytest.mark.parametrize("metrics", [None, "", '{"step": 1, "stage": "main"}\n'])
+def test_lengths_of_a_folder_without_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: str | None
+) -> None:
+    (tmp_path / "resolved.yaml").write_text("sampler: {max_response_tokens: 400}\n")
+    if metrics is not None:
+        (tmp_path / "metrics.jsonl").write_text(metrics)
+    assert cli.main(["plan", "--tail", "--lengths-of", str(tmp_path)]) == 2
+    assert "is no folder of a run that has made a step" in capsys.readouterr().err

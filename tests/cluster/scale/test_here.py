@@ -13,6 +13,7 @@ from nemo_prorl.cluster.scale import here
 from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.here import StepHere, cpu_seconds, duration, step_here
 from nemo_prorl.cluster.scale.layouts import plan_of
+from nemo_prorl.cluster.scale.roofline import forward_flops
 from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import (
@@ -78,7 +79,7 @@ def test_a_known_gpu_has_the_time_of_plan(config: RunConfig) -> None:
     assert found is not None
     time = plan_of(case).time
     assert (found.low_s, found.high_s) == (time.low_s, time.high_s)
-    assert "never measured" in found.source
+    assert found.source == "by the formulas of plan --time"
     assert step_here(config, num_ranks=1, gpu_name="NVIDIA GeForce RTX 4090") is None
 
 
@@ -110,6 +111,14 @@ def test_the_least_time_is_that_of_the_operations_and_of_the_samplers_loop(confi
     assert 10 < seconds / (tokens * MODEL.num_parameters / 1e12) < 20
     assert cpu_seconds(case, flops=1e12, slowdown=2.0) - seconds == pytest.approx(
         cpu_seconds(case, flops=1e30, slowdown=1.0), rel=1e-6
+    )
+    one_update = replace(case, config=replace(config, trainer=replace(config.trainer, updates_per_step=1)))
+    share = (
+        1 / config.trainer.updates_per_step
+    )  # of the old log-probabilities, which the first update computes
+    forward = sum(forward_flops(case)) * case.prepared_rollouts / 1e12
+    assert seconds - cpu_seconds(one_update, flops=1e12, slowdown=1.0) == pytest.approx(
+        (1 - share) * forward, rel=1e-6
     )
     two = replace(case, cluster=Cluster(num_nodes=1, gpus_per_node=2))
     assert cpu_seconds(two, flops=1e9, slowdown=1.0) == pytest.approx(

@@ -163,6 +163,19 @@ def test_one_rank(model: Path, precision: str, rank: int) -> None:
     check(held_and_estimated(model, {"lora": LoraConfig(rank=rank)}, precision), name)
 
 
+@pytest.mark.parametrize("targets", LoraTargets)
+@pytest.mark.parametrize(("family", "sizes"), [("phi3", {}), ("qwen3", {"head_dim": 64})])
+def test_the_factors_of_other_families(
+    family: str, sizes: dict[str, int], targets: LoraTargets, tmp_path: Path
+) -> None:
+    """One has fused matrices, the other heads that are together wider than the hidden states."""
+    folder = build_hf_model(tmp_path, family, vocab_size=132, num_hidden_layers=2, **sizes)
+    held, estimated = held_and_estimated(folder, {"lora": LoraConfig(rank=8, targets=targets)}, "fp32")[
+        "factors"
+    ]
+    assert held == estimated > 0
+
+
 @pytest.mark.slow
 def test_two_ranks(model: Path) -> None:
     for rank in run_ranks(measure_all, 2, path=model):
