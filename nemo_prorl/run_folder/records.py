@@ -148,7 +148,10 @@ def write_trained(run_dir: Path, step: int, rank: int, rows: Iterable[TrainedRol
     )  # fmt: skip
     listed = [
         {name: getattr(row, name) for name in ("uid", "sibling", "update", "advantage", "limits")}
-        | {name: getattr(row, name).astype(np.float16) for name in ("old_minus_sampler", "current_minus_old")}
+        | {
+            name: np.clip(getattr(row, name), -6e4, 6e4).astype(np.float16)
+            for name in ("old_minus_sampler", "current_minus_old")
+        }
         for row in rows
     ]
     if listed:
