@@ -234,7 +234,7 @@ class Pieces:
             try:
                 piece = stream.step(self.tokenizer, token) or ""
             except Exception:  # bytes that are no text; the library raises Exception itself
-                stream = DecodeStream(skip_special_tokens=False)
+                stream = DecodeStream([token], skip_special_tokens=False)
                 piece = self.tokenizer.decode([token], skip_special_tokens=False)
             found.append(self.numbers.setdefault(visible(piece), len(self.numbers)))
         return found

@@ -14,6 +14,8 @@ from nemo_prorl.types import Finish, Prompt, Rollout, TokenLimit
 from reward.protocol import GradeStatus, ScoreResult
 
 DOMAINS = ("logic", "math")
+IMAGE = "<img src=x onerror='hacked=1'>"
+"""A token of the vocabulary that would be an element, were it taken for HTML."""
 WORDS = "First add the numbers 17 + 25 = 42 so the answer is wrong because therefore check again ≈ π step"
 Answer = Callable[[int, int, int], tuple[str, float | None]]
 """(number of the prompt, step, sibling) -> (response, score)."""
@@ -25,7 +27,7 @@ def byte_tokenizer() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|end|>"],
+        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<|end|>", IMAGE],
         show_progress=False,
     )  # fmt: skip
     tokenizer.train_from_iterator([WORDS.replace("≈", "").replace("π", "")] * 3, trainer)

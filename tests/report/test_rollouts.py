@@ -18,12 +18,10 @@ from nemo_prorl.report import rollouts
 from nemo_prorl.report.rollouts import Pieces, choose, read_recorded, visible
 from nemo_prorl.run_folder.records import TOKENIZER, read_rollouts, rollout_files, trained_files
 from tests.report.browser import CHROMIUM, Browser
-from tests.report.made_up_rollouts import byte_tokenizer, write_recorded
+from tests.report.made_up_rollouts import IMAGE, byte_tokenizer, write_recorded
 from tests.report.made_up_runs import write_run
 
-HOSTILE = (
-    "</script><script>hacked=1</script><img src=x onerror='hacked=1'>\u202eevil\u2066\x00 שלום 😀 &lt;b&gt;"
-)
+HOSTILE = f"</script><script>hacked=1</script>{IMAGE}\u202eevil\u2066\x00 שלום 😀 &lt;b&gt;"
 
 
 def texts(run_dir: Path) -> dict[tuple[str, int, int], str]:
@@ -92,6 +90,7 @@ def test_any_tokens_at_all_are_shown(tmp_path: Path) -> None:
     pieces, rng = Pieces(tmp_path), np.random.default_rng(0)
     for _ in range(50):
         assert len(pieces.of(rng.integers(0, 300, 60).tolist())) == 60  # some are in no vocabulary
+    assert cut(pieces, [*rng.integers(1, 257, 60).tolist(), 258, 257, 258])[-2:] == [" hello", "a"]
     ids = [257, 257, *(byte + 1 for byte in "≈".encode()), 258]
     assert cut(pieces, ids) == ["hello", " hello", "", "", "≈", "a"]
 
@@ -201,6 +200,8 @@ SEEN = """(() => {
     masked: texts(".tokens .masked").length,
     coloured: texts(".tokens .low").length, blue: texts(".tokens .high").length, hacked: window.hacked ?? 0,
     images: document.images.length, scripts: document.scripts.length, token: texts("#token")[0],
+    prompt: texts(".prompt")[0],
+    wide: [...document.querySelectorAll(".tokens")].some((one) => one.scrollWidth > one.clientWidth),
   };
 })()"""
 CHOOSE = """((name, value) => {
@@ -252,6 +253,8 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
     for view in ("phone", "desk"):
         seen = found[view]
         assert seen["needed"] <= seen["width"]
+        assert not seen["wide"]
+        assert seen["prompt"] == visible(f"<user>Question 0: {HOSTILE}<assistant>")
         assert (seen["hacked"], seen["images"], seen["scripts"]) == (0, 0, 2)
         assert [title.split(" mean")[0] for title in seen["steps"]] == ["step 2", "step 4", "step 6"]
         text = visible(HOSTILE) + "<|end|>"
