@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntFlag, StrEnum
 from typing import Any
 
 import numpy as np
@@ -256,6 +256,17 @@ class UpdateReport:
     relative_change: Mapping[str, float] = field(default_factory=dict)
     """Low-rank training only: group of matrices -> norm of the difference to the reference over that of the weights,
     after the update."""
+
+
+class TokenLimit(IntFlag):
+    """What bounds a token's part in the loss of an update (`algorithm.ratio.ClipBindings`, `algorithm.mismatch`)."""
+
+    clipped_low = 1
+    clipped_high = 2
+    clipped_dual = 4
+    weight_truncated = 8
+    masked = 16
+    """Its importance weight is 0."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
-from nemo_prorl.algorithm.mismatch import importance_ratio, importance_weights
-from nemo_prorl.algorithm.ratio import clip_bindings, probability_change, probability_ratio
+from nemo_prorl.algorithm.mismatch import ImportanceWeights, importance_ratio, importance_weights
+from nemo_prorl.algorithm.ratio import ClipBindings, clip_bindings, probability_change, probability_ratio
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
-from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
+from nemo_prorl.types import FloatArray, TokenLimit, TrainBatch, UpdateReport
 
 LARGEST_RATIO = 1e30
 """Larger ratios are reported as this, because JSON, and so the alarm on the largest ratio, knows no infinity."""
@@ -114,22 +114,9 @@ def update_statistics(
         )
     if not mask.any():
         return UpdateStatistics()
-    own_BT, mask_BT = report.current_logprobs_BT, torch.from_numpy(mask)
-    current, old, sampler, reference, entropy = (
-        torch.from_numpy(np.where(mask, own_BT if array is None else array, 0.0).astype(np.float64))
-        for array in (
-            own_BT,
-            batch.old_logprobs_BT,
-            batch.sampler_logprobs_BT,
-            batch.reference_logprobs_BT,
-            report.entropy_BT,
-        )
-    )
-    advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
-    # The loss's own functions, so that a metric cannot drift from what is optimised.
-    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
-    bindings = clip_bindings(ratio, probability_change(current, sampler), advantages, config)
-    importance = importance_weights(old - sampler, mask_BT, config)
+    mask_BT = torch.from_numpy(mask)
+    tensors = current, old, sampler, reference, entropy = _tensors(report, batch)
+    ratio, bindings, importance = _bounds(tensors, batch, config)
     policy = old if is_first else current
     of_tokens = {
         "objective/entropy": entropy,
@@ -163,6 +150,44 @@ def update_statistics(
         deviations={"objective/advantage": Moments.of(rows)},
         samples={"objective/ratio": QuantileSample.of(ratios, (1, 99))},
         effective=_effective_samples(current - sampler, mask_BT, ages_B),
+    )
+
+
+def token_limits(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> NDArray[np.uint8]:
+    """Returns the [B, T] bits of `TokenLimit` of one update; 0 outside the responses. Arguments as for
+    `update_statistics`."""
+    _, bindings, importance = _bounds(_tensors(report, batch), batch, config)
+    is_masked = importance.limited_BT & (importance.weight_BT == 0)
+    is_truncated = importance.limited_BT & ~is_masked
+    # In the order of TokenLimit's bits.
+    of_bits = (bindings.low, bindings.high, bindings.dual, is_truncated, is_masked)
+    found = np.zeros(batch.tokens.response_mask_BT.shape, np.uint8)
+    for bit, where_BT in zip(TokenLimit, of_bits, strict=True):
+        found |= where_BT.numpy() * np.uint8(bit)
+    return np.where(batch.tokens.response_mask_BT, found, np.uint8(0))
+
+
+def _bounds(
+    tensors: tuple[torch.Tensor, ...], batch: TrainBatch, config: AlgorithmConfig
+) -> tuple[torch.Tensor, ClipBindings, ImportanceWeights]:
+    """Returns ratio, clip and importance weights of what `_tensors` returns. They are the loss's own functions, so that
+    what is reported cannot drift from what is optimised."""
+    current, old, sampler, *_ = tensors
+    mask_BT = torch.from_numpy(batch.tokens.response_mask_BT)
+    advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
+    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
+    bindings = clip_bindings(ratio, probability_change(current, sampler), advantages, config)
+    return ratio, bindings, importance_weights(old - sampler, mask_BT, config)
+
+
+def _tensors(report: UpdateReport, batch: TrainBatch) -> tuple[torch.Tensor, ...]:
+    """Returns current, old, sampler's and reference's log-probabilities and the entropy in float64, 0 outside the
+    responses. Where the batch has none, the current ones stand for the old ones and the reference's."""
+    mask, own_BT = batch.tokens.response_mask_BT, report.current_logprobs_BT
+    of_batch = (batch.old_logprobs_BT, batch.sampler_logprobs_BT, batch.reference_logprobs_BT)
+    return tuple(
+        torch.from_numpy(np.where(mask, own_BT if array is None else array, 0.0).astype(np.float64))
+        for array in (own_BT, *of_batch, report.entropy_BT)
     )
 
 

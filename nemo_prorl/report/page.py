@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
+from nemo_prorl.report import rollouts as recorded
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.drawings import Drawing, curve_of, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
@@ -22,23 +24,29 @@ from nemo_prorl.run_folder.starts import hours_by_stage
 from nemo_prorl.run_folder.storage import replace_text
 
 PAGE = Path(__file__).parent / "page"
+ROLLOUTS = "rollouts.html"
 NUM_COLOURS = 10
 """Line colours in page/page.css; page/page.js has the same number."""
 
 
 def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = True) -> list[Path]:
-    """Writes `out` (HTML), and a picture of each section into the folder of the same name. Returns what was written.
+    """Writes `out` (HTML), and into the folder of the same name a picture of each section and, of a single run that
+    has recorded rollouts, the page ROLLOUTS. Returns what was written.
 
     Raises ConfigError if a folder is not a run's.
     """
     runs = [read_run(folder, name) for folder, name in zip(folders, unique_names(folders), strict=True)]
     drawn = section_drawings(runs)
-    replace_text(out, page_html(runs, drawn))
+    folder = out.with_suffix("")
+    of_rollouts = rollouts_html(runs)
+    replace_text(out, page_html(runs, drawn, rollouts=f"{folder.name}/{ROLLOUTS}" if of_rollouts else ""))
     written = [out]
+    if of_rollouts:
+        written.append(folder / ROLLOUTS)
+        replace_text(written[-1], of_rollouts)
     if with_pictures:
         from nemo_prorl.report.pictures import picture  # matplotlib loads slower than the rest of the report
 
-        folder = out.with_suffix("")
         folder.mkdir(exist_ok=True)
         names = ", ".join(run.name for run in runs)
         for section, drawings in drawn:
@@ -66,10 +74,14 @@ def section_drawings(runs: Sequence[Run]) -> list[tuple[Section, list[Drawing]]]
 
 
 def page_html(
-    runs: Sequence[Run], drawn: Sequence[tuple[Section, Sequence[Drawing]]], *, is_live: bool = False
+    runs: Sequence[Run],
+    drawn: Sequence[tuple[Section, Sequence[Drawing]]],
+    *,
+    rollouts: str = "",
+    is_live: bool = False,
 ) -> str:
     """Returns the whole page, including styles, charts and the code that draws them. A live page asks its server for
-    Plotly's code (/plotly.js) and for what has changed (/); any other is complete."""
+    Plotly's code (/plotly.js) and for what has changed (/); any other is complete. rollouts: path of that page."""
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
@@ -89,13 +101,27 @@ def page_html(
         evaluations=[table for run in runs for table in run.tables],
         unread_tables=[name for run in runs for name in run.unread_tables],
         differences=_differences(runs),
+        rollouts=quote(rollouts),
         is_live=is_live,
         js=_part("page.js"),
         plotly_js="" if is_live else Markup(get_plotlyjs()),
-        # "<" in a metric's name would close the script element that contains it.
-        charts_json=Markup(
-            json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-        ),
+        charts_json=_data(figures),
+    )
+
+
+def rollouts_html(runs: Sequence[Run]) -> str:
+    """Returns the page of a single run's recorded rollouts; empty if there are several runs, or no such rollouts."""
+    found = recorded.read_recorded(runs[0].folder) if len(runs) == 1 else None
+    if found is None:
+        return ""
+    return _filled(
+        "rollouts.html",
+        title=runs[0].name,
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        found=found,
+        limits=recorded,
+        js=_part("rollouts.js"),
+        data_json=_data({name: found[name] for name in ("prompts", "pieces")}),
     )
 
 
@@ -117,6 +143,13 @@ def _filled(template: str, **values: Any) -> str:
     environment.filters |= {"shown": shown, "css_colour": _css_colour}
     page = environment.get_template(template)
     return page.render(css=_part("page.css"), live_js=_part("live.js"), **values)
+
+
+def _data(value: Any) -> Any:
+    """Returns JSON for a script element, which "<" in a text could close."""
+    from markupsafe import Markup
+
+    return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _part(name: str) -> Any:

@@ -1,8 +1,10 @@
 """What a run keeps so that its steps can be computed again: hashes of every step, and rollouts of some. And what was
 measured when they were.
 
-RUN/digests.jsonl                          a line per step, and one with the inputs whenever they have changed
-RUN/rollouts/step-00000040-rank0.parquet   rollouts and verdicts of a step, from the rank that sampled them
+    RUN/digests.jsonl                          a line per step, and one with the inputs whenever they have changed
+    RUN/rollouts/step-00000040-rank0.parquet   rollouts and verdicts of a step, from the rank that sampled them
+    RUN/rollouts/trained/step-[...].parquet    what the updates made of them, from the replica that trained on them
+    RUN/rollouts/tokenizer.json                the policy's, to show them token by token
     RUN/remeasured/NAME.jsonl                  a line per step with the metrics of `verify --metric FILE.py:NAME`
 """
 
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nemo_prorl.run_folder.storage import StepFiles, replace_text, replacing_file
 from nemo_prorl.run_folder.telemetry import append_metrics, read_records, rewind_metrics
@@ -27,8 +30,9 @@ DIGESTS = "digests.jsonl"
 REMEASURED = "remeasured"
 CHECK = "check"
 """Key of a line's own hash, which shows whether the line is what was written."""
-BYTES_A_TOKEN = 8
-"""A token id and a log-probability in a Parquet file; the text is compressed to less."""
+BYTES_A_TOKEN = 12
+"""A token id, a log-probability and two differences in Parquet files; text and limits are compressed to less."""
+TOKENIZER = Path("rollouts", "tokenizer.json")
 
 
 class DigestLog:
@@ -102,9 +106,63 @@ class RecordedRollout:
     verdict: ScoreResult
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedRollout:
+    """What an update made of a rollout. Arrays are [R], one value a response token."""
+
+    uid: str
+    sibling: int
+    update: int
+    """1 for the step's first."""
+    advantage: float
+    old_minus_sampler: FloatArray
+    """Differences of log-probabilities."""
+    current_minus_old: FloatArray
+    """The same, before this update: what the step's earlier updates have changed."""
+    limits: NDArray[np.uint8]
+    """Bits of `TokenLimit`."""
+
+
 def rollout_files(run_dir: Path) -> StepFiles:
     """Returns the files of recorded rollouts; `stage` in their path is the rank."""
     return StepFiles(run_dir / "rollouts", ".parquet")
+
+
+def trained_files(run_dir: Path) -> StepFiles:
+    """Returns the files of what updates made of recorded rollouts; `stage` in their path is the rank."""
+    return StepFiles(run_dir / "rollouts" / "trained", ".parquet")
+
+
+def write_trained(run_dir: Path, step: int, rank: int, rows: Iterable[TrainedRollout]) -> None:
+    """Writes what this rank's replica has trained on in a step. The file is complete or absent."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # 16 bits: enough to look at, not to compute with.
+    half = pa.list_(pa.float16())
+    schema = pa.schema(
+        [
+            ("uid", pa.string()), ("sibling", pa.int32()), ("update", pa.int32()), ("advantage", pa.float32()),
+            ("old_minus_sampler", half), ("current_minus_old", half), ("limits", pa.list_(pa.uint8())),
+        ]
+    )  # fmt: skip
+    listed = [
+        {name: getattr(row, name) for name in ("uid", "sibling", "update", "advantage", "limits")}
+        | {
+            name: np.clip(getattr(row, name), -6e4, 6e4).astype(np.float16)
+            for name in ("old_minus_sampler", "current_minus_old")
+        }
+        for row in rows
+    ]
+    if listed:
+        with replacing_file(trained_files(run_dir).path(step, f"rank{rank}")) as aside:
+            pq.write_table(pa.Table.from_pylist(listed, schema), aside, compression="zstd")
+
+
+def write_tokenizer(run_dir: Path, tokenizer: Any) -> None:
+    """Keeps the tokenizer for readers of recorded rollouts, if it is of the tokenizers library, as nearly all are."""
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+        replace_text(run_dir / TOKENIZER, backend.to_str())
 
 
 def write_rollouts(
@@ -118,6 +176,7 @@ def write_rollouts(
     schema = pa.schema(
         [
             ("request_id", pa.string()), ("uid", pa.string()), ("sibling", pa.int32()),
+            ("domain", pa.string()), ("source", pa.string()), ("prompt", pa.string()),
             ("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("text", pa.string()),
             ("finish", pa.string()), ("policy_version", pa.int64()), ("verdict", pa.string()),
         ]
@@ -127,6 +186,9 @@ def write_rollouts(
             "request_id": request_id,
             "uid": rollout.prompt.uid,
             "sibling": rollout.sibling,
+            "domain": rollout.prompt.domain,
+            "source": rollout.prompt.source,
+            "prompt": rollout.prompt.text,
             "token_ids": np.asarray(rollout.token_ids, np.int32),
             "logprobs": rollout.sampler_logprobs,
             "text": rollout.text,
