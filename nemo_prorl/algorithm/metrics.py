@@ -115,8 +115,7 @@ def update_statistics(
     if not mask.any():
         return UpdateStatistics()
     mask_BT = torch.from_numpy(mask)
-    tensors = current, old, sampler, reference, entropy = _tensors(report, batch)
-    ratio, bindings, importance = _bounds(tensors, batch, config)
+    (current, old, sampler, reference, entropy), ratio, bindings, importance = _terms(report, batch, config)
     policy = old if is_first else current
     of_tokens = {
         "objective/entropy": entropy,
@@ -156,39 +155,36 @@ def update_statistics(
 def token_limits(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> NDArray[np.uint8]:
     """Returns the [B, T] bits of `TokenLimit` of one update; 0 outside the responses. Arguments as for
     `update_statistics`."""
-    _, bindings, importance = _bounds(_tensors(report, batch), batch, config)
+    _, _, clip, importance = _terms(report, batch, config)
     is_masked = importance.limited_BT & (importance.weight_BT == 0)
-    is_truncated = importance.limited_BT & ~is_masked
-    # In the order of TokenLimit's bits.
-    of_bits = (bindings.low, bindings.high, bindings.dual, is_truncated, is_masked)
-    found = np.zeros(batch.tokens.response_mask_BT.shape, np.uint8)
-    for bit, where_BT in zip(TokenLimit, of_bits, strict=True):
-        found |= where_BT.numpy() * np.uint8(bit)
+    of_bits = {
+        TokenLimit.clipped_low: clip.low,
+        TokenLimit.clipped_high: clip.high,
+        TokenLimit.clipped_dual: clip.dual,
+        TokenLimit.weight_truncated: importance.limited_BT & ~is_masked,
+        TokenLimit.masked: is_masked,
+    }
+    found = sum(where.numpy() * np.uint8(bit) for bit, where in of_bits.items())
     return np.where(batch.tokens.response_mask_BT, found, np.uint8(0))
 
 
-def _bounds(
-    tensors: tuple[torch.Tensor, ...], batch: TrainBatch, config: AlgorithmConfig
-) -> tuple[torch.Tensor, ClipBindings, ImportanceWeights]:
-    """Returns ratio, clip and importance weights of what `_tensors` returns. They are the loss's own functions, so that
-    what is reported cannot drift from what is optimised."""
-    current, old, sampler, *_ = tensors
-    mask_BT = torch.from_numpy(batch.tokens.response_mask_BT)
-    advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
-    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
-    bindings = clip_bindings(ratio, probability_change(current, sampler), advantages, config)
-    return ratio, bindings, importance_weights(old - sampler, mask_BT, config)
-
-
-def _tensors(report: UpdateReport, batch: TrainBatch) -> tuple[torch.Tensor, ...]:
-    """Returns current, old, sampler's and reference's log-probabilities and the entropy in float64, 0 outside the
-    responses. Where the batch has none, the current ones stand for the old ones and the reference's."""
+def _terms(
+    report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig
+) -> tuple[list[torch.Tensor], torch.Tensor, ClipBindings, ImportanceWeights]:
+    """Returns current, old, sampler's and reference's log-probabilities and the entropy, which are in float64 and 0
+    outside the responses; the ratio; and what the loss's own functions bound, so that a report cannot drift from what is
+    optimised. Where the batch has none, the current ones stand for the old ones and the reference's."""
     mask, own_BT = batch.tokens.response_mask_BT, report.current_logprobs_BT
     of_batch = (batch.old_logprobs_BT, batch.sampler_logprobs_BT, batch.reference_logprobs_BT)
-    return tuple(
+    tensors = [
         torch.from_numpy(np.where(mask, own_BT if array is None else array, 0.0).astype(np.float64))
         for array in (own_BT, *of_batch, report.entropy_BT)
-    )
+    ]
+    current, old, sampler, *_ = tensors
+    mask_BT, advantages = torch.from_numpy(mask), torch.from_numpy(batch.advantages_B.astype(np.float64))
+    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
+    clip = clip_bindings(ratio, probability_change(current, sampler), advantages.unsqueeze(1), config)
+    return tensors, ratio, clip, importance_weights(old - sampler, mask_BT, config)
 
 
 def _effective_samples(

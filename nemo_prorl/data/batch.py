@@ -5,14 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nemo_prorl.types import FloatArray, PreparedRollout, RolloutTokens, TokenBatch, TrainBatch
-
-_Value = TypeVar("_Value", bound=np.generic)
 
 PASSES_A_CHUNK = 16
 """How many forward passes' worth of rollouts form one request for log-probabilities: enough that most rollouts find
@@ -32,7 +30,7 @@ def token_batch(rollouts: Sequence[RolloutTokens]) -> TokenBatch:
     return TokenBatch(token_ids_BT=token_ids, response_mask_BT=mask, lengths_B=lengths)
 
 
-def responses(values_BT: NDArray[_Value], rollouts: Sequence[RolloutTokens]) -> tuple[NDArray[_Value], ...]:
+def responses(values_BT: NDArray[Any], rollouts: Sequence[RolloutTokens]) -> tuple[NDArray[Any], ...]:
     """Returns the response part of each row: one [R] array per rollout."""
     starts = [len(rollout.prompt.token_ids) for rollout in rollouts]
     return tuple(

@@ -22,6 +22,7 @@ from nemo_prorl.run_folder.metric_docs import metric_doc
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.starts import hours_by_stage
 from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.types import TokenLimit
 
 PAGE = Path(__file__).parent / "page"
 ROLLOUTS = "rollouts.html"
@@ -121,7 +122,10 @@ def rollouts_html(runs: Sequence[Run]) -> str:
         found=found,
         limits=recorded,
         js=_part("rollouts.js"),
-        data_json=_data({name: found[name] for name in ("prompts", "pieces")}),
+        data_json=_data(
+            {name: found[name] for name in ("prompts", "num_common")}
+            | {"limits": {bit.value: bit.name for bit in TokenLimit}}
+        ),
     )
 
 

@@ -31,7 +31,7 @@ REMEASURED = "remeasured"
 CHECK = "check"
 """Key of a line's own hash, which shows whether the line is what was written."""
 BYTES_A_TOKEN = 12
-"""A token id, a log-probability and two differences in Parquet files; text and limits are compressed to less."""
+"""A token id and two log-probabilities in Parquet files; text and limits are compressed to less."""
 TOKENIZER = Path("rollouts", "tokenizer.json")
 
 
@@ -112,13 +112,8 @@ class TrainedRollout:
 
     uid: str
     sibling: int
-    update: int
-    """1 for the step's first."""
     advantage: float
-    old_minus_sampler: FloatArray
-    """Differences of log-probabilities."""
-    current_minus_old: FloatArray
-    """The same, before this update: what the step's earlier updates have changed."""
+    old_logprobs: FloatArray
     limits: NDArray[np.uint8]
     """Bits of `TokenLimit`."""
 
@@ -133,32 +128,6 @@ def trained_files(run_dir: Path) -> StepFiles:
     return StepFiles(run_dir / "rollouts" / "trained", ".parquet")
 
 
-def write_trained(run_dir: Path, step: int, rank: int, rows: Iterable[TrainedRollout]) -> None:
-    """Writes what this rank's replica has trained on in a step. The file is complete or absent."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # 16 bits: enough to look at, not to compute with.
-    half = pa.list_(pa.float16())
-    schema = pa.schema(
-        [
-            ("uid", pa.string()), ("sibling", pa.int32()), ("update", pa.int32()), ("advantage", pa.float32()),
-            ("old_minus_sampler", half), ("current_minus_old", half), ("limits", pa.list_(pa.uint8())),
-        ]
-    )  # fmt: skip
-    listed = [
-        {name: getattr(row, name) for name in ("uid", "sibling", "update", "advantage", "limits")}
-        | {
-            name: np.clip(getattr(row, name), -6e4, 6e4).astype(np.float16)
-            for name in ("old_minus_sampler", "current_minus_old")
-        }
-        for row in rows
-    ]
-    if listed:
-        with replacing_file(trained_files(run_dir).path(step, f"rank{rank}")) as aside:
-            pq.write_table(pa.Table.from_pylist(listed, schema), aside, compression="zstd")
-
-
 def write_tokenizer(run_dir: Path, tokenizer: Any) -> None:
     """Keeps the tokenizer for readers of recorded rollouts, if it is of the tokenizers library, as nearly all are."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
@@ -171,12 +140,11 @@ def write_rollouts(
     """Writes the rollouts that this rank sampled in a step, each with the id under which it was graded and with its
     verdict. The file is complete or absent."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     schema = pa.schema(
         [
             ("request_id", pa.string()), ("uid", pa.string()), ("sibling", pa.int32()),
-            ("domain", pa.string()), ("source", pa.string()), ("prompt", pa.string()),
+            ("domain", pa.string()), ("source", pa.string()), ("prompt", pa.string()), ("num_tokens", pa.int32()),
             ("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("text", pa.string()),
             ("finish", pa.string()), ("policy_version", pa.int64()), ("verdict", pa.string()),
         ]
@@ -189,6 +157,7 @@ def write_rollouts(
             "domain": rollout.prompt.domain,
             "source": rollout.prompt.source,
             "prompt": rollout.prompt.text,
+            "num_tokens": len(rollout.token_ids),
             "token_ids": np.asarray(rollout.token_ids, np.int32),
             "logprobs": rollout.sampler_logprobs,
             "text": rollout.text,
@@ -205,9 +174,31 @@ def write_rollouts(
         }
         for request_id, rollout, verdict in rows
     ]
-    if listed:
-        with replacing_file(rollout_files(run_dir).path(step, f"rank{rank}")) as aside:
-            pq.write_table(pa.Table.from_pylist(listed, schema), aside, compression="zstd")
+    _write(rollout_files(run_dir).path(step, f"rank{rank}"), listed, schema)
+
+
+def write_trained(run_dir: Path, step: int, rank: int, rows: Iterable[TrainedRollout]) -> None:
+    """Writes what this rank's replica has trained on in a step. The file is complete or absent."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            ("uid", pa.string()), ("sibling", pa.int32()), ("advantage", pa.float32()),
+            ("old_logprobs", pa.list_(pa.float32())), ("limits", pa.list_(pa.uint8())),
+        ]
+    )  # fmt: skip
+    listed = [{name: getattr(row, name) for name in schema.names} for row in rows]
+    _write(trained_files(run_dir).path(step, f"rank{rank}"), listed, schema)
+
+
+def _write(file: Path, rows: list[dict[str, Any]], schema: Any) -> None:
+    """Writes rows, if there are any."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if rows:
+        with replacing_file(file) as aside:
+            pq.write_table(pa.Table.from_pylist(rows, schema), aside, compression="zstd")
 
 
 def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRollout]:

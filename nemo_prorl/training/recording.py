@@ -21,19 +21,13 @@ def record_rollouts(run_dir: Path, step: int, result: StepResult, layout: Layout
 
 def trained_rollouts(result: StepResult) -> Iterator[TrainedRollout]:
     """Yields what each update made of each rollout that this replica trained on."""
-    updates = zip(result.rows, result.batches, result.reports, strict=True)
-    for update, (rows, batch, report) in enumerate(updates, start=1):
-        rollouts = [row.rollout for row in rows]
-        limits = responses(token_limits(report, batch, result.config.algorithm), rollouts)
-        current = responses(report.current_logprobs_BT, rollouts)
-        for row, now, bits in zip(rows, current, limits, strict=True):
-            old, _ = row.rollout.logprobs
+    for rows, batch, report in zip(result.rows, result.batches, result.reports, strict=True):
+        limits_BT = token_limits(report, batch, result.config.algorithm)
+        for row, limits in zip(rows, responses(limits_BT, [row.rollout for row in rows]), strict=True):
             yield TrainedRollout(
                 uid=row.rollout.prompt.uid,
                 sibling=row.key[1],
-                update=update,
                 advantage=row.advantage,
-                old_minus_sampler=old - row.rollout.sampler_logprobs,
-                current_minus_old=now - old,
-                limits=bits,
+                old_logprobs=row.rollout.logprobs[0],
+                limits=limits,
             )

@@ -52,7 +52,7 @@ def write_recorded(
     question: str = "What is 17 + 25? Think, then write 'The answer is N.'",
 ) -> None:
     """Writes the rollouts of all steps. Prompt 0 comes at every step, the others at one; each third response is not
-    trained on, and each fifth token of a second update is clipped."""
+    trained on, and each fifth token of each second one is clipped."""
     tokenizer, rng = byte_tokenizer(), np.random.default_rng(0)
     if with_tokenizer:
         write_tokenizer(folder, SimpleNamespace(backend_tokenizer=tokenizer))
@@ -83,13 +83,12 @@ def write_recorded(
                 rows.append((name, rollout, verdict))
                 if sibling % 3 == 2:
                     continue
-                update, places = 1 + sibling % 2, np.arange(len(ids))
-                limits = np.where((places % 5 == 0) & (update == 2), TokenLimit.clipped_high, 0)
+                limits = np.where((np.arange(len(ids)) % 5 == 0) & (sibling % 2 == 1), TokenLimit.clipped_high, 0)
                 limits[-2] |= TokenLimit.masked
-                drift = rng.normal(0, 0.02, len(ids)).astype(np.float32)
                 one = TrainedRollout(
-                    uid=prompt.uid, sibling=sibling, update=update, advantage=score - 0.5 if score is not None else 0.0,
-                    old_minus_sampler=drift, current_minus_old=drift * 4 * (update - 1), limits=limits.astype(np.uint8),
+                    uid=prompt.uid, sibling=sibling, advantage=score - 0.5 if score is not None else 0.0,
+                    old_logprobs=logprobs + rng.normal(0, 0.02, len(ids)).astype(np.float32),
+                    limits=limits.astype(np.uint8),
                 )  # fmt: skip
                 trained.append(one)
         write_rollouts(folder, step, 0, rows)
