@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntFlag, StrEnum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -258,15 +258,8 @@ class UpdateReport:
     after the update."""
 
 
-class TokenLimit(IntFlag):
-    """What bounds a token's part in the loss of an update (`algorithm.ratio.ClipBindings`, `algorithm.mismatch`)."""
-
-    clipped_low = 1
-    clipped_high = 2
-    clipped_dual = 4
-    weight_truncated = 8
-    masked = 16
-    """Its importance weight is 0."""
+TOKEN_LIMITS = ("clipped_low", "clipped_high", "clipped_dual", "weight_truncated", "masked")
+"""What bounds a token's part in the loss, by bit of `algorithm.metrics.token_limits`; masked: its weight is 0."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
 from nemo_prorl.algorithm.mismatch import ImportanceWeights, importance_ratio, importance_weights
 from nemo_prorl.algorithm.ratio import ClipBindings, clip_bindings, probability_change, probability_ratio
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
-from nemo_prorl.types import FloatArray, TokenLimit, TrainBatch, UpdateReport
+from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
 LARGEST_RATIO = 1e30
 """Larger ratios are reported as this, because JSON, and so the alarm on the largest ratio, knows no infinity."""
@@ -153,27 +153,19 @@ def update_statistics(
 
 
 def token_limits(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> NDArray[np.uint8]:
-    """Returns the [B, T] bits of `TokenLimit` of one update; 0 outside the responses. Arguments as for
-    `update_statistics`."""
+    """Returns the [B, T] bits of TOKEN_LIMITS of an update; 0 outside the responses. See `update_statistics`."""
     _, _, clip, importance = _terms(report, batch, config)
     is_masked = importance.limited_BT & (importance.weight_BT == 0)
-    of_bits = {
-        TokenLimit.clipped_low: clip.low,
-        TokenLimit.clipped_high: clip.high,
-        TokenLimit.clipped_dual: clip.dual,
-        TokenLimit.weight_truncated: importance.limited_BT & ~is_masked,
-        TokenLimit.masked: is_masked,
-    }
-    found = sum(where.numpy() * np.uint8(bit) for bit, where in of_bits.items())
-    return np.where(batch.tokens.response_mask_BT, found, np.uint8(0))
+    bounds = (clip.low, clip.high, clip.dual, importance.limited_BT & ~is_masked, is_masked)
+    found = sum(where.numpy().astype(np.uint8) << bit for bit, where in enumerate(bounds))
+    return np.where(batch.tokens.response_mask_BT, found, 0).astype(np.uint8)
 
 
 def _terms(
     report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig
 ) -> tuple[list[torch.Tensor], torch.Tensor, ClipBindings, ImportanceWeights]:
-    """Returns current, old, sampler's and reference's log-probabilities and the entropy, which are in float64 and 0
-    outside the responses; the ratio; and what the loss's own functions bound, so that a report cannot drift from what is
-    optimised. Where the batch has none, the current ones stand for the old ones and the reference's."""
+    """Returns current, old, sampler's and reference's log-probabilities and the entropy, 0 outside the responses, and
+    by the loss's own functions, so that a report cannot drift from what is optimised, ratio, clip and weights."""
     mask, own_BT = batch.tokens.response_mask_BT, report.current_logprobs_BT
     of_batch = (batch.old_logprobs_BT, batch.sampler_logprobs_BT, batch.reference_logprobs_BT)
     tensors = [

@@ -5,10 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nemo_prorl.types import FloatArray, PreparedRollout, RolloutTokens, TokenBatch, TrainBatch
 
@@ -30,7 +28,7 @@ def token_batch(rollouts: Sequence[RolloutTokens]) -> TokenBatch:
     return TokenBatch(token_ids_BT=token_ids, response_mask_BT=mask, lengths_B=lengths)
 
 
-def responses(values_BT: NDArray[Any], rollouts: Sequence[RolloutTokens]) -> tuple[NDArray[Any], ...]:
+def responses(values_BT: FloatArray, rollouts: Sequence[RolloutTokens]) -> tuple[FloatArray, ...]:
     """Returns the response part of each row: one [R] array per rollout."""
     starts = [len(rollout.prompt.token_ids) for rollout in rollouts]
     return tuple(

@@ -7,44 +7,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
-from nemo_prorl.report import rollouts as recorded
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.drawings import Drawing, curve_of, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
 from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section, remeasured
+from nemo_prorl.report.rollouts import read_recorded
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.metric_docs import metric_doc
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.starts import hours_by_stage
 from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.types import TokenLimit
+from nemo_prorl.types import TOKEN_LIMITS
 
 PAGE = Path(__file__).parent / "page"
-ROLLOUTS = "rollouts.html"
 NUM_COLOURS = 10
 """Line colours in page/page.css; page/page.js has the same number."""
 
 
 def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = True) -> list[Path]:
-    """Writes `out` (HTML), and into the folder of the same name a picture of each section and, of a single run that
-    has recorded rollouts, the page ROLLOUTS. Returns what was written.
+    """Writes `out` (HTML), and into the folder of the same name a picture of each section and, if a single run has
+    recorded rollouts, rollouts.html. Returns what was written.
 
     Raises ConfigError if a folder is not a run's.
     """
     runs = [read_run(folder, name) for folder, name in zip(folders, unique_names(folders), strict=True)]
     drawn = section_drawings(runs)
-    folder = out.with_suffix("")
-    of_rollouts = rollouts_html(runs)
-    replace_text(out, page_html(runs, drawn, rollouts=f"{folder.name}/{ROLLOUTS}" if of_rollouts else ""))
-    written = [out]
-    if of_rollouts:
-        written.append(folder / ROLLOUTS)
+    written, folder = [out], out.with_suffix("")
+    if of_rollouts := rollouts_html(runs[0]) if len(runs) == 1 else "":
+        written.append(folder / "rollouts.html")
         replace_text(written[-1], of_rollouts)
+    replace_text(out, page_html(runs, drawn, rollouts=f"{folder.name}/rollouts.html" if of_rollouts else ""))
     if with_pictures:
         from nemo_prorl.report.pictures import picture  # matplotlib loads slower than the rest of the report
 
@@ -102,30 +98,22 @@ def page_html(
         evaluations=[table for run in runs for table in run.tables],
         unread_tables=[name for run in runs for name in run.unread_tables],
         differences=_differences(runs),
-        rollouts=quote(rollouts),
+        rollouts=rollouts,
         is_live=is_live,
         js=_part("page.js"),
         plotly_js="" if is_live else Markup(get_plotlyjs()),
-        charts_json=_data(figures),
+        # "<" in a metric's name would close the script element that contains it.
+        charts_json=Markup(
+            json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+        ),
     )
 
 
-def rollouts_html(runs: Sequence[Run]) -> str:
-    """Returns the page of a single run's recorded rollouts; empty if there are several runs, or no such rollouts."""
-    found = recorded.read_recorded(runs[0].folder) if len(runs) == 1 else None
-    if found is None:
-        return ""
-    return _filled(
-        "rollouts.html",
-        title=runs[0].name,
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        found=found,
-        limits=recorded,
-        js=_part("rollouts.js"),
-        data_json=_data(
-            {name: found[name] for name in ("prompts", "num_common")}
-            | {"limits": {bit.value: bit.name for bit in TokenLimit}}
-        ),
+def rollouts_html(run: Run) -> str:
+    """Returns the page of a run's recorded rollouts; empty if it has none."""
+    found = read_recorded(run.folder) or {}
+    return found and _filled(
+        "rollouts.html", title=run.name, limits=TOKEN_LIMITS, js=_part("rollouts.js"), **found
     )
 
 
@@ -144,16 +132,10 @@ def _filled(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters |= {"shown": shown, "css_colour": _css_colour}
     page = environment.get_template(template)
     return page.render(css=_part("page.css"), live_js=_part("live.js"), **values)
-
-
-def _data(value: Any) -> Any:
-    """Returns JSON for a script element, which "<" in a text could close."""
-    from markupsafe import Markup
-
-    return Markup(json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _part(name: str) -> Any:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nemo_prorl.run_folder.storage import StepFiles, replace_text, replacing_file
 from nemo_prorl.run_folder.telemetry import append_metrics, read_records, rewind_metrics
@@ -106,18 +105,6 @@ class RecordedRollout:
     verdict: ScoreResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedRollout:
-    """What an update made of a rollout. Arrays are [R], one value a response token."""
-
-    uid: str
-    sibling: int
-    advantage: float
-    old_logprobs: FloatArray
-    limits: NDArray[np.uint8]
-    """Bits of `TokenLimit`."""
-
-
 def rollout_files(run_dir: Path) -> StepFiles:
     """Returns the files of recorded rollouts; `stage` in their path is the rank."""
     return StepFiles(run_dir / "rollouts", ".parquet")
@@ -177,22 +164,13 @@ def write_rollouts(
     _write(rollout_files(run_dir).path(step, f"rank{rank}"), listed, schema)
 
 
-def write_trained(run_dir: Path, step: int, rank: int, rows: Iterable[TrainedRollout]) -> None:
-    """Writes what this rank's replica has trained on in a step. The file is complete or absent."""
-    import pyarrow as pa
-
-    schema = pa.schema(
-        [
-            ("uid", pa.string()), ("sibling", pa.int32()), ("advantage", pa.float32()),
-            ("old_logprobs", pa.list_(pa.float32())), ("limits", pa.list_(pa.uint8())),
-        ]
-    )  # fmt: skip
-    listed = [{name: getattr(row, name) for name in schema.names} for row in rows]
-    _write(trained_files(run_dir).path(step, f"rank{rank}"), listed, schema)
+def write_trained(run_dir: Path, step: int, rank: int, rows: list[dict[str, Any]]) -> None:
+    """Writes what this rank's replica trained on in a step: of each rollout uid, sibling, advantage, old_logprobs [R]
+    and limits [R] (bits of TOKEN_LIMITS). The file is complete or absent."""
+    _write(trained_files(run_dir).path(step, f"rank{rank}"), rows)
 
 
-def _write(file: Path, rows: list[dict[str, Any]], schema: Any) -> None:
-    """Writes rows, if there are any."""
+def _write(file: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

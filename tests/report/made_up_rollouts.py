@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from nemo_prorl.run_folder.records import TrainedRollout, write_rollouts, write_tokenizer, write_trained
-from nemo_prorl.types import Finish, Prompt, Rollout, TokenLimit
+from nemo_prorl.run_folder.records import write_rollouts, write_tokenizer, write_trained
+from nemo_prorl.types import TOKEN_LIMITS, Finish, Prompt, Rollout
 from reward.protocol import GradeStatus, ScoreResult
 
 DOMAINS = ("logic", "math")
@@ -83,13 +83,11 @@ def write_recorded(
                 rows.append((name, rollout, verdict))
                 if sibling % 3 == 2:
                     continue
-                limits = np.where((np.arange(len(ids)) % 5 == 0) & (sibling % 2 == 1), TokenLimit.clipped_high, 0)
-                limits[-2] |= TokenLimit.masked
-                one = TrainedRollout(
-                    uid=prompt.uid, sibling=sibling, advantage=score - 0.5 if score is not None else 0.0,
-                    old_logprobs=logprobs + rng.normal(0, 0.02, len(ids)).astype(np.float32),
-                    limits=limits.astype(np.uint8),
-                )  # fmt: skip
-                trained.append(one)
+                clipped = (np.arange(len(ids)) % 5 == 0) & (sibling % 2 == 1)
+                limits = clipped.astype(np.uint8) << TOKEN_LIMITS.index("clipped_high")
+                limits[-2] |= 1 << TOKEN_LIMITS.index("masked")
+                old = logprobs + rng.normal(0, 0.02, len(ids)).astype(np.float32)
+                one = {"uid": prompt.uid, "sibling": sibling, "advantage": (score or 0) - 0.5}
+                trained.append(one | {"old_logprobs": old, "limits": limits.astype(np.uint8)})
         write_rollouts(folder, step, 0, rows)
         write_trained(folder, step, 0, trained)

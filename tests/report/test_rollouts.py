@@ -30,13 +30,14 @@ def shown(run_dir: Path) -> dict[tuple[str, int, int], dict[str, Any]]:
     """Returns (prompt, step, sibling) -> what the page gets of a rollout."""
     found = read_recorded(run_dir)
     assert found is not None
-    assert found["num_shown"] == sum(len(v["rollouts"]) for p in found["prompts"] for v in p["visits"])
-    return {
+    rollouts = {
         (prompt["name"], visit["step"], one["sibling"]): one
         for prompt in found["prompts"]
         for visit in prompt["visits"]
         for one in visit["rollouts"]
     }
+    assert found["summary"].startswith(f"{len(rollouts):,} of ")
+    return rollouts
 
 
 def test_every_token_has_its_text_and_its_numbers(tmp_path: Path) -> None:
@@ -74,7 +75,6 @@ def test_a_prompt_has_the_mean_of_all_its_rollouts_at_each_step(tmp_path: Path) 
     visits = [(visit["step"], visit["num"], visit["mean"]) for visit in prompt["visits"]]
     assert visits == [(2, 8, 0.25), (4, 8, 0.5), (6, 8, None)]
     assert prompt["text"].startswith("<user>Question 0: What is")
-    assert found["num_common"] == len("<user>Question ")
 
 
 def test_a_character_of_several_tokens_belongs_to_the_last() -> None:
@@ -103,17 +103,17 @@ def test_any_tokens_at_all_are_shown() -> None:
 def test_characters_without_a_shape_are_spelled_out() -> None:
     text, spelled = (
         "a\u202eb\u200d\x00\t\n\u2028\ud800é😀ש",
-        "a‹U+202E›b‹U+200D›‹U+0000›‹U+0009›\n‹U+2028›‹U+D800›é😀ש",
+        "a‹U+202E›b‹U+200D›‹U+0000›\t\n‹U+2028›‹U+D800›é😀ש",
     )
     assert visible(text) == spelled
 
 
 def test_a_long_run_is_shown_in_part_and_the_page_says_so(tmp_path: Path) -> None:
     def long(number: int, step: int, sibling: int) -> tuple[str, float | None]:
-        return " answer" * 2000 + " 42", sibling / 8
+        return " answer" * (1000 + number) + " 42", sibling / 4
 
     write_run(tmp_path / "run")
-    write_recorded(tmp_path / "run", steps=tuple(range(1, 13)), num_prompts=120, num_siblings=8, answer=long)
+    write_recorded(tmp_path / "run", steps=(1,), num_prompts=80, answer=long)
     found = read_recorded(tmp_path / "run")
     assert found is not None
     of_rollouts = [one for prompt in found["prompts"] for v in prompt["visits"] for one in v["rollouts"]]
@@ -127,7 +127,7 @@ def test_a_long_run_is_shown_in_part_and_the_page_says_so(tmp_path: Path) -> Non
     assert one["tokens"][-1] == "<|end|>"
     assert report.main([str(tmp_path / "run"), "--out", str(tmp_path / "a.html"), "--no-pictures"]) == 0
     page = (tmp_path / "a" / "rollouts.html").read_text(encoding="utf-8")
-    assert f"{found['num_shown']} of {found['num_rollouts']:,} recorded rollouts" in page
+    assert f"{len(of_rollouts)} of 320 recorded rollouts" in page
     assert len(page) < 30 * rollouts.MAX_TOKENS
 
 
@@ -219,6 +219,7 @@ def hostile(number: int, step: int, sibling: int) -> tuple[str, float | None]:
 SEEN = """(() => {
   const texts = (selector) => [...document.querySelectorAll(selector)].map((one) => one.textContent);
   return {
+    labels: texts("#prompts span"),
     needed: document.documentElement.scrollWidth, width: document.documentElement.clientWidth,
     prompts: [...document.querySelectorAll("#prompts button")].map((one) => one.value).sort(),
     open: document.querySelector("#prompts button[aria-pressed=true]")?.value ?? null,
@@ -292,6 +293,7 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         assert seen["needed"] <= seen["width"]
         assert not seen["wide"]
         assert seen["prompt"] == visible(f"<user>Question 0: {HOSTILE}<assistant>")
+        assert sorted(seen["labels"])[0].startswith("0: </script>")  # without what all prompts begin with
         assert (seen["hacked"], seen["images"], seen["scripts"]) == (0, 0, 2)
         assert seen["steps"] == [2, 4, 6]
         text = visible(HOSTILE) + "<|end|>"

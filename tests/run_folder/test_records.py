@@ -12,7 +12,6 @@ from nemo_prorl.config import ExpManagerConfig, RunConfig
 from nemo_prorl.run_folder.records import (
     DIGESTS,
     DigestLog,
-    TrainedRollout,
     read_digests,
     read_rollouts,
     rollout_files,
@@ -72,7 +71,7 @@ def test_rollouts_and_verdicts_are_read_as_they_were_written(tmp_path: Path) -> 
 
 def test_what_updates_made_of_rollouts_is_read_as_it_was_written(tmp_path: Path) -> None:
     logprobs, limits = np.array([-0.1, -30, -np.inf], np.float32), np.array([0, 31, 2], np.uint8)
-    row = TrainedRollout(uid="p#1", sibling=2, advantage=-0.25, old_logprobs=logprobs, limits=limits)
+    row = {"uid": "p#1", "sibling": 2, "advantage": -0.25, "old_logprobs": logprobs, "limits": limits}
     write_trained(tmp_path, 4, 1, [row])
     write_trained(tmp_path, 5, 1, [])
     ((step, path),) = trained_files(tmp_path).all()

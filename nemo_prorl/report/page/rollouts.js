@@ -1,7 +1,7 @@
 // Shows the rollouts of #rollout-data. What the policy wrote only ever becomes the text of an element, never HTML.
 (() => {
   "use strict";
-  const { prompts, limits: LIMITS, num_common } = JSON.parse(document.getElementById("rollout-data").textContent);
+  const { prompts, LIMITS } = JSON.parse(document.getElementById("rollout-data").textContent);
   const form = document.getElementById("filters"), list = document.getElementById("prompts");
   const chosen = document.getElementById("chosen"), line = document.getElementById("token");
   const OUTCOMES = {
@@ -13,20 +13,25 @@
     "cut off": ({ finish }) => finish !== "stop",
     "has clipped or masked tokens": ({ limits }) => (limits ?? []).some(Boolean),
   };
-  // Each returns a token's share of the full colour: red below 0, blue above. The root lets small differences show.
+  // A token's share of the full colour: red below 0, blue above. The root lets small differences show.
   const COLOURS = {
     "log-probability (red: unlikely)": (sampler) => sampler / 5,
     "trainer − sampler (blue: trainer higher)": (sampler, trainer) =>
       Math.sign(trainer - sampler) * Math.sqrt(Math.abs(trainer - sampler)),
   };
+  // Characters with which all prompts begin, such as a system prompt; the list shows what follows.
+  let numCommon = prompts.length ? prompts[0].text.length : 0;
+  for (const { text } of prompts) while (!text.startsWith(prompts[0].text.slice(0, numCommon))) numCommon--;
   const shown = (number, digits = 2) => (number === null ? "–" : number.toFixed(digits).replace("-", "−"));
   const matches = (rollout) => OUTCOMES[form.elements.outcome.value](rollout);
+  const sorted = (values) => [...new Set(values)].sort((a, b) => (a < b ? -1 : 1));
 
   function element(name, properties = {}, ...children) {
     const made = Object.assign(document.createElement(name), properties);
     made.append(...children);
     return made;
   }
+  const quiet = (textContent) => element("p", { className: "quiet", textContent });
 
   // The visits up to the chosen step, which has to be among them.
   function visitsOf(prompt) {
@@ -43,61 +48,51 @@
 
   function showList() {
     const found = prompts.filter(fits);
-    list.replaceChildren(
-      element("p", { className: "quiet", textContent: `${found.length} prompts` }),
-      ...found.map((prompt) => {
-        const text = (prompt.text.slice(num_common) || prompt.text).slice(0, 160).replace(/\s+/g, " ");
-        const means = visitsOf(prompt).map(({ step, mean }) => `${step}: ${shown(mean)}`).join(" → ");
-        return element("button", { type: "button", value: prompt.name, onclick: () => show(prompt, true) },
-          element("b", { textContent: prompt.domain }), element("small", { textContent: `step ${means}` }),
-          element("span", { textContent: text }));
-      }),
-    );
+    list.replaceChildren(quiet(`${found.length} prompts`), ...found.map((prompt) => {
+      const text = (prompt.text.slice(numCommon) || prompt.text).slice(0, 160).replace(/\s+/g, " ");
+      const means = visitsOf(prompt).map(({ step, mean }) => `${step}: ${shown(mean)}`).join(" → ");
+      return element("button", { type: "button", value: prompt.name, onclick: () => show(prompt, true) },
+        element("b", { textContent: prompt.domain }), element("small", { textContent: `step ${means}` }),
+        element("span", { textContent: text }));
+    }));
     if (found.length) show(found.find(({ name }) => name === chosen.dataset.name) ?? found[0]);
-    else chosen.replaceChildren(element("p", { className: "quiet", textContent: "No rollout here is like that." }));
+    else chosen.replaceChildren(quiet("No rollout here is like that."));
   }
 
   function show(prompt, scrolls = false) {
     chosen.dataset.name = prompt.name;
     for (const button of list.querySelectorAll("button")) button.ariaPressed = String(button.value === prompt.name);
     chosen.replaceChildren(
-      element("h2", { textContent: `${prompt.domain}, ${prompt.source}` }),
-      element("p", { className: "quiet", textContent: prompt.name }),
+      element("h2", { textContent: `${prompt.domain}, ${prompt.source}` }), quiet(prompt.name),
       element("blockquote", { className: "prompt", textContent: prompt.text }),
       element("div", { className: "responses" }, ...visitsOf(prompt).map(visitOf)),
     );
     if (scrolls && matchMedia("(max-width: 999px)").matches) chosen.scrollIntoView();
   }
 
-  function visitOf(visit) {
+  function visitOf({ step, num, mean, rollouts }) {
     const place = element("div");
-    const buttons = visit.rollouts.map((rollout) => element("button", {
-      type: "button",
-      className: matches(rollout) ? "" : "faint",
-      textContent: shown(rollout.score),
-      title: `rollout ${rollout.sibling}`,
-      onclick: () => choose(rollout),
+    const buttons = rollouts.map((rollout) => element("button", {
+      type: "button", className: matches(rollout) ? "" : "faint", title: `rollout ${rollout.sibling}`,
+      textContent: shown(rollout.score), onclick: () => open(rollout),
     }));
-    function choose(rollout) {
-      buttons.forEach((button, i) => (button.ariaPressed = String(visit.rollouts[i] === rollout)));
+    function open(rollout) {
+      buttons.forEach((button, i) => (button.ariaPressed = String(rollouts[i] === rollout)));
       place.replaceChildren(...partsOf(rollout));
     }
-    choose(visit.rollouts.find(matches) ?? visit.rollouts[0]);
-    const mean = `mean score ${shown(visit.mean)} of ${visit.num} rollouts`;
+    open(rollouts.find(matches) ?? rollouts[0]);
     return element("article", { className: "card" },
-      element("h3", { textContent: `step ${visit.step} ` }, element("small", { textContent: mean })),
+      element("h3", { textContent: `step ${step} ` },
+        element("small", { textContent: `mean score ${shown(mean)} of ${num} rollouts` })),
       element("p", { className: "siblings" }, "Best and worst: ", ...buttons), place);
   }
 
   function partsOf(rollout) {
-    const facts = [
-      `score ${shown(rollout.score)}${rollout.verdict ? `, ${rollout.verdict}` : ""}`,
+    const facts = [`score ${shown(rollout.score)}${rollout.verdict ? `, ${rollout.verdict}` : ""}`,
       `${rollout.num_tokens} tokens${rollout.finish === "stop" ? "" : ", cut off"}`,
-      "advantage" in rollout ? `advantage ${shown(rollout.advantage)}` : "not trained on",
-    ];
-    const tokens = rollout.tokens.map((text, i) => tokenOf(rollout, text, i));
-    return [element("p", { className: "quiet", textContent: facts.join("; ") }),
-      element("div", { className: "tokens" }, ...tokens)];
+      "advantage" in rollout ? `advantage ${shown(rollout.advantage)}` : "not trained on"];
+    const tokens = (rollout.tokens ?? []).map((text, i) => tokenOf(rollout, text, i));
+    return [quiet(facts.join("; ")), element("div", { className: "tokens" }, ...tokens)];
   }
 
   function tokenOf({ sampler, trainer, limits }, text, i) {
@@ -105,26 +100,23 @@
     if (typeof sampler?.[i] !== "number") return token; // what is left out, or a text without tokens
     const value = COLOURS[form.elements.colour.value](sampler[i], trainer?.[i] ?? sampler[i]);
     token.style.setProperty("--share", `${Math.round(Math.min(1, Math.abs(value)) * 70)}%`);
-    const bounds = Object.keys(LIMITS).filter((bit) => limits?.[i] & bit).map((bit) => LIMITS[bit]);
+    const bounds = LIMITS.filter((_, bit) => (limits?.[i] >> bit) & 1);
     token.classList.add(value > 0 ? "high" : "low", ...bounds);
     token.onpointerover = token.onclick = () => {
       const said = [text ? JSON.stringify(text) : "part of the next character",
-        `sampler ${shown(sampler[i], 3)} (probability ${Math.exp(sampler[i]).toPrecision(2)})`];
-      if (trainer) said.push(`trainer ${shown(trainer[i], 3)}`);
+        `sampler ${shown(sampler[i], 3)} (probability ${Math.exp(sampler[i]).toPrecision(2)})`,
+        ...(trainer ? [`trainer ${shown(trainer[i], 3)}`] : [])];
       line.textContent = [...said, ...bounds.map((bound) => bound.replaceAll("_", " "))].join(" · ");
     };
     return token;
   }
 
-  function fill(name, values) {
-    form.elements[name].append(...values.map((value) => element("option", { textContent: value })));
-  }
-
-  const sorted = (values) => [...new Set(values)].sort((a, b) => (a < b ? -1 : 1));
-  fill("step", sorted(prompts.flatMap(({ visits }) => visits.map(({ step }) => step))));
-  fill("domain", sorted(prompts.map(({ domain }) => domain)));
-  fill("outcome", Object.keys(OUTCOMES));
-  fill("colour", Object.keys(COLOURS));
+  for (const [name, values] of Object.entries({
+    step: sorted(prompts.flatMap(({ visits }) => visits.map(({ step }) => step))),
+    domain: sorted(prompts.map(({ domain }) => domain)),
+    outcome: Object.keys(OUTCOMES),
+    colour: Object.keys(COLOURS),
+  })) form.elements[name].append(...values.map((value) => element("option", { textContent: value })));
   form.addEventListener("change", showList);
   showList();
 })();
