@@ -48,7 +48,7 @@
 
   function showList() {
     const found = prompts.filter(fits);
-    list.replaceChildren(quiet(`${found.length} prompts`), ...found.map((prompt) => {
+    list.replaceChildren(quiet(`${found.length} prompts, mean scores`), ...found.map((prompt) => {
       const text = (prompt.text.slice(numCommon) || prompt.text).slice(0, 160).replace(/\s+/g, " ");
       const means = visitsOf(prompt).map(({ step, mean }) => `${step}: ${shown(mean)}`).join(" → ");
       return element("button", { type: "button", value: prompt.name, onclick: () => show(prompt, true) },
