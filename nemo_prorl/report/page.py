@@ -111,10 +111,10 @@ def page_html(
 
 def rollouts_html(run: Run) -> str:
     """Returns the page of a run's recorded rollouts; empty if it has none."""
-    found = read_recorded(run.folder) or {}
-    return found and _filled(
-        "rollouts.html", title=run.name, limits=TOKEN_LIMITS, js=_part("rollouts.js"), **found
-    )
+    found = read_recorded(run.folder)
+    if found is None:
+        return ""
+    return _filled("rollouts.html", title=run.name, limits=TOKEN_LIMITS, js=_part("rollouts.js"), **found)
 
 
 def waiting_html(folders: Sequence[tuple[str, str]]) -> str:

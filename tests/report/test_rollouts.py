@@ -282,6 +282,7 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
             await browser.run(f"{SET}({json.dumps(values)})")
             await browser.run("document.querySelector('.siblings button[title=\"rollout 3\"]').click()")
             await browser.run("document.querySelector('.tokens .clipped_high').click()")
+            found["class"] = await browser.run("document.querySelector('.tokens .clipped_high').className")
             found["difference"] = await browser.run(SEEN)
             found["errors"] = browser.errors
         return found
@@ -319,5 +320,9 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
     seen = found["difference"]
     assert seen["steps"] == [2, 4]
     assert min(seen["clipped"], seen["red"], seen["blue"]) > 0
-    pattern = r'".*" · sampler −?\d\.\d{3} \(probability .+\) · trainer −?\d\.\d{3} · clipped high'
-    assert re.fullmatch(pattern, seen["token"])
+    pattern = r'".*" · sampler (.+) \(probability (.+)\) · trainer (.+) · clipped high'
+    said = re.fullmatch(pattern, seen["token"])
+    assert said
+    sampler, probability, trainer = (float(number.replace("−", "-")) for number in said.groups())
+    assert np.exp(sampler) == pytest.approx(probability, rel=0.06)
+    assert found["class"] == f"{'high' if trainer > sampler else 'low'} clipped_high"
