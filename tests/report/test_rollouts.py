@@ -212,14 +212,15 @@ def test_what_is_missing_or_is_no_number_does_not_stop_the_page(tmp_path: Path) 
 
 
 def hostile(number: int, step: int, sibling: int) -> tuple[str, float | None]:
-    scores = (float(step == 6), None, 0.5 if number == 2 else -1.0, 0.0)
-    return HOSTILE, scores[sibling]
+    scores = (float(step == 6), None, 0.5 if step == 2 else -1.0, 0.0)
+    return HOSTILE, (0.5, None, 0.5, 0.5)[sibling] if number == 4 else scores[sibling]
 
 
 SEEN = """(() => {
   const texts = (selector) => [...document.querySelectorAll(selector)].map((one) => one.textContent);
   return {
     labels: texts("#prompts span"),
+    pressed: [...document.querySelectorAll(".siblings [aria-pressed=true]")].map(({ title }) => Number(title.slice(8))),
     needed: document.documentElement.scrollWidth, width: document.documentElement.clientWidth,
     prompts: [...document.querySelectorAll("#prompts button")].map((one) => one.value).sort(),
     open: document.querySelector("#prompts button[aria-pressed=true]")?.value ?? null,
@@ -302,7 +303,7 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         assert "·" in seen["responses"][0]  # the first bytes of 😀
         assert "score 1.00, right" in seen["facts"][-1]  # the best is open
         assert seen["red"] > 50
-        assert seen["masked"] == 3
+        assert seen["masked"] == 2  # the best of step 2 was not trained on
     assert found["phone"]["width"] == 390
     assert found["choices"][:2] == [["", "2", "4", "6"], ["", "logic", "math"]]
     assert found["choices"][2] == list(OUTCOMES)
@@ -317,6 +318,10 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         assert seen["prompts"] == sorted(fitting), (step, domain, outcome)
         of_open = {at for name, at, _ in recorded if name == seen["open"] and at <= int(step or 6)}
         assert seen["steps"] == sorted(of_open), (step, domain, outcome)  # beside a step, those before it
+        for at, sibling in zip(seen["steps"], seen["pressed"], strict=True):
+            of_visit = {key[2]: one for key, one in recorded.items() if key[:2] == (seen["open"], at)}
+            is_any = any(map(OUTCOMES[outcome], of_visit.values()))
+            assert OUTCOMES[outcome](of_visit[sibling]) == is_any, (step, domain, outcome)
     seen = found["difference"]
     assert seen["steps"] == [2, 4]
     assert min(seen["clipped"], seen["red"], seen["blue"]) > 0

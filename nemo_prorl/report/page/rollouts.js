@@ -6,7 +6,7 @@
   const chosen = document.getElementById("chosen"), line = document.getElementById("token");
   const OUTCOMES = {
     any: () => true,
-    "score 1 or more": ({ score }) => score !== null && score >= 1,
+    "score 1 or more": ({ score }) => score >= 1,
     "score between 0 and 1": ({ score }) => score > 0 && score < 1,
     "score 0 or less": ({ score }) => score !== null && score <= 0,
     "could not be graded": ({ score }) => score === null,
