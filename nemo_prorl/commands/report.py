@@ -19,10 +19,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.path(
         "--out",
         "FILE.html",
-        "page to write; pictures and the page of rollouts go into the folder FILE beside it "
+        "page to write; pictures and rollouts go into the folder FILE beside it "
         "(default: RUN_DIR/report.html, of several runs comparison.html)",
     )
-    parser.flag("--no-pictures", "writes no pictures, which takes a third of the time")
+    parser.flag("--no-pictures", "writes no pictures, in a third of the time")
     parser.flag("--open", "opens the page in the browser")
     parser.add_argument(
         "--serve",

@@ -138,16 +138,16 @@ def visits(*steps: int, scores: tuple[float | None, ...] = (0.0, 1.0)) -> dict[i
     }
 
 
-def test_steps_and_domains_take_turns_and_prompts_that_come_again_are_first() -> None:
+def test_steps_and_domains_take_turns_and_prompts_that_come_twice_are_first() -> None:
     prompts = {("math", f"once{i}"): visits(i % 10) for i in range(100)}
-    prompts |= {("math", f"again{i}"): visits(1, 9) for i in range(100)}
+    prompts |= {("math", f"twice{i}"): visits(1, 9) for i in range(100)}
     prompts |= {("code", f"code{i}"): visits(5) for i in range(100)}
     chosen = choose(prompts, limit=20 * 24)
     names = [prompt["name"] for prompt in chosen]
     assert [prompt["visits"][-1]["step"] for prompt in chosen[:4]] == [9, 8, 7, 6]
-    assert names[0] == "again0"
+    assert names[0] == "twice0"
     assert len([name for name in names if name.startswith("code")]) == 2  # of 11 pairs of a step and a domain
-    assert sum(20 * (1 + name.startswith("again")) for name in names) == 20 * 24
+    assert sum(20 * (1 + name.startswith("twice")) for name in names) == 20 * 24
     assert len(choose(prompts, limit=10**9)) == len(prompts)
     assert choose({}) == []
 
