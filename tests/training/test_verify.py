@@ -184,6 +184,9 @@ def test_two_ranks_are_exact_on_two_and_within_a_tolerance_on_one(case: Case) ->
     options = [*OVERRIDES, "trainer.tensor_parallel=2", "exp_manager.record_rollouts=1"]
     case.train_forked("verified_on_two", *options, num_ranks=2)
     run = str(case.run_dir("verified_on_two"))
+    assert [path.name for _, path in trained_files(Path(run)).all()] == [  # the replica's leader alone writes
+        f"step-0000000{step}-rank0.parquet" for step in (1, 2, 3)
+    ]
     code, text = verify(run, "--steps", "2..3", num_ranks=2)
     assert code == 0
     assert "Exact" in text
