@@ -43,6 +43,7 @@ from nemo_prorl.run_folder.checkpoints import checkpoint_name
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.loggers import FINISH_S
 from nemo_prorl.run_folder.origin import provenance, write_resolved
+from nemo_prorl.run_folder.records import write_tokenizer
 from nemo_prorl.run_folder.starts import recorded_start
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training import evaluation, stages
@@ -172,7 +173,7 @@ def train_stage(
         inputs = load_inputs(config, ranks, is_resume=start.is_resume, beat=watchdog.beat)
     written = replace(inputs.config, data=config.data)  # with the limits that were found
     if is_main:
-        record_options(written, run_dir)
+        record_options(written, run_dir, inputs.tokenizer)
     for sentence in inputs.sentences:
         log.say(sentence)
     config, tokenizer, prompts = inputs.config, inputs.tokenizer, inputs.prompts
@@ -292,8 +293,10 @@ def noted_changes(
     return [change for change in changes if change]
 
 
-def record_options(config: RunConfig, run_dir: Path) -> None:
-    """Writes every option of the stage into the run's folder."""
+def record_options(config: RunConfig, run_dir: Path, tokenizer: Tokenizer | None = None) -> None:
+    """Writes every option of the stage into the run's folder, and the tokenizer if rollouts are recorded."""
+    if config.exp_manager.record_rollouts and tokenizer is not None:
+        write_tokenizer(run_dir, tokenizer)
     for path in (run_dir / "resolved.yaml", run_dir / "stages" / f"{config.stage.name}.yaml"):
         write_resolved(config, path)
 

@@ -258,6 +258,10 @@ class UpdateReport:
     after the update."""
 
 
+TOKEN_LIMITS = ("clipped_low", "clipped_high", "clipped_dual", "weight_truncated", "masked")
+"""What bounds a token's part in the loss, by bit of `algorithm.metrics.token_limits`; masked: its weight is 0."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RunState:
     """The state in a checkpoint besides weights, optimizer and reference. JSON-serialisable."""

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from nemo_prorl.algorithm.kl import kl_estimate, kl_is_clamped, kl_penalty
-from nemo_prorl.algorithm.mismatch import importance_ratio, importance_weights
-from nemo_prorl.algorithm.ratio import clip_bindings, probability_change, probability_ratio
+from nemo_prorl.algorithm.mismatch import ImportanceWeights, importance_ratio, importance_weights
+from nemo_prorl.algorithm.ratio import ClipBindings, clip_bindings, probability_change, probability_ratio
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, KlEstimator
 from nemo_prorl.types import FloatArray, TrainBatch, UpdateReport
 
@@ -114,22 +114,8 @@ def update_statistics(
         )
     if not mask.any():
         return UpdateStatistics()
-    own_BT, mask_BT = report.current_logprobs_BT, torch.from_numpy(mask)
-    current, old, sampler, reference, entropy = (
-        torch.from_numpy(np.where(mask, own_BT if array is None else array, 0.0).astype(np.float64))
-        for array in (
-            own_BT,
-            batch.old_logprobs_BT,
-            batch.sampler_logprobs_BT,
-            batch.reference_logprobs_BT,
-            report.entropy_BT,
-        )
-    )
-    advantages = torch.from_numpy(batch.advantages_B.astype(np.float64)).unsqueeze(1)
-    # The loss's own functions, so that a metric cannot drift from what is optimised.
-    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
-    bindings = clip_bindings(ratio, probability_change(current, sampler), advantages, config)
-    importance = importance_weights(old - sampler, mask_BT, config)
+    mask_BT = torch.from_numpy(mask)
+    (current, old, sampler, reference, entropy), ratio, bindings, importance = _terms(report, batch, config)
     policy = old if is_first else current
     of_tokens = {
         "objective/entropy": entropy,
@@ -164,6 +150,33 @@ def update_statistics(
         samples={"objective/ratio": QuantileSample.of(ratios, (1, 99))},
         effective=_effective_samples(current - sampler, mask_BT, ages_B),
     )
+
+
+def token_limits(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> NDArray[np.uint8]:
+    """Returns the [B, T] bits of TOKEN_LIMITS of an update; 0 outside the responses. See `update_statistics`."""
+    _, _, clip, importance = _terms(report, batch, config)
+    is_masked = importance.limited_BT & (importance.weight_BT == 0)
+    bounds = (clip.low, clip.high, clip.dual, importance.limited_BT & ~is_masked, is_masked)
+    found = sum(where.numpy().astype(np.uint8) << bit for bit, where in enumerate(bounds))
+    return np.where(batch.tokens.response_mask_BT, found, 0).astype(np.uint8)
+
+
+def _terms(
+    report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig
+) -> tuple[list[torch.Tensor], torch.Tensor, ClipBindings, ImportanceWeights]:
+    """Returns current, old, sampler's and reference's log-probabilities and the entropy, 0 outside the responses, and
+    by the loss's own functions, so that a report cannot drift from what is optimised, ratio, clip and weights."""
+    mask, own_BT = batch.tokens.response_mask_BT, report.current_logprobs_BT
+    of_batch = (batch.old_logprobs_BT, batch.sampler_logprobs_BT, batch.reference_logprobs_BT)
+    tensors = [
+        torch.from_numpy(np.where(mask, own_BT if array is None else array, 0.0).astype(np.float64))
+        for array in (own_BT, *of_batch, report.entropy_BT)
+    ]
+    current, old, sampler, *_ = tensors
+    mask_BT, advantages = torch.from_numpy(mask), torch.from_numpy(batch.advantages_B.astype(np.float64))
+    ratio = probability_ratio(current, old, mask_BT, config.ratio_level)
+    clip = clip_bindings(ratio, probability_change(current, sampler), advantages.unsqueeze(1), config)
+    return tensors, ratio, clip, importance_weights(old - sampler, mask_BT, config)
 
 
 def _effective_samples(

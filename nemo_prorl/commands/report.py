@@ -19,10 +19,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.path(
         "--out",
         "FILE.html",
-        "page to write; pictures go into the folder FILE beside it "
+        "page to write; pictures and rollouts go into the folder FILE beside it "
         "(default: RUN_DIR/report.html, of several runs comparison.html)",
     )
-    parser.flag("--no-pictures", "writes only the page, in a third of the time")
+    parser.flag("--no-pictures", "writes no pictures, in a third of the time")
     parser.flag("--open", "opens the page in the browser")
     parser.add_argument(
         "--serve",
@@ -60,8 +60,10 @@ def main(arguments: Sequence[str]) -> int:
         check_writable_file(f"--out {out}", out)
     from nemo_prorl.report.page import write_report
 
-    page, *pictures = write_report(options.runs, out, with_pictures=not options.no_pictures)
-    print(f"wrote {page}" + (f" and {len(pictures)} pictures in {pictures[0].parent}" if pictures else ""))
+    written = write_report(options.runs, out, with_pictures=not options.no_pictures)
+    pictures = [path for path in written if path.suffix == ".png"]
+    pages = " and ".join(str(path) for path in written if path not in pictures)
+    print(f"wrote {pages}" + (f", and {len(pictures)} pictures in {pictures[0].parent}" if pictures else ""))
     if options.open:
         webbrowser.open(out.resolve().as_uri())
     return 0

@@ -15,11 +15,13 @@ from nemo_prorl.report.drawings import Drawing, curve_of, draw
 from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
 from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section, remeasured
+from nemo_prorl.report.rollouts import read_recorded
 from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
 from nemo_prorl.run_folder.metric_docs import metric_doc
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.starts import hours_by_stage
 from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.types import TOKEN_LIMITS
 
 PAGE = Path(__file__).parent / "page"
 NUM_COLOURS = 10
@@ -27,18 +29,21 @@ NUM_COLOURS = 10
 
 
 def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = True) -> list[Path]:
-    """Writes `out` (HTML), and a picture of each section into the folder of the same name. Returns what was written.
+    """Writes `out` (HTML), and into the folder of the same name a picture of each section and, if a single run has
+    recorded rollouts, rollouts.html. Returns what was written.
 
     Raises ConfigError if a folder is not a run's.
     """
     runs = [read_run(folder, name) for folder, name in zip(folders, unique_names(folders), strict=True)]
     drawn = section_drawings(runs)
-    replace_text(out, page_html(runs, drawn))
-    written = [out]
+    written, folder = [out], out.with_suffix("")
+    if of_rollouts := rollouts_html(runs[0]) if len(runs) == 1 else "":
+        written.append(folder / "rollouts.html")
+        replace_text(written[-1], of_rollouts)
+    replace_text(out, page_html(runs, drawn, rollouts=f"{folder.name}/rollouts.html" if of_rollouts else ""))
     if with_pictures:
         from nemo_prorl.report.pictures import picture  # matplotlib loads slower than the rest of the report
 
-        folder = out.with_suffix("")
         folder.mkdir(exist_ok=True)
         names = ", ".join(run.name for run in runs)
         for section, drawings in drawn:
@@ -66,10 +71,14 @@ def section_drawings(runs: Sequence[Run]) -> list[tuple[Section, list[Drawing]]]
 
 
 def page_html(
-    runs: Sequence[Run], drawn: Sequence[tuple[Section, Sequence[Drawing]]], *, is_live: bool = False
+    runs: Sequence[Run],
+    drawn: Sequence[tuple[Section, Sequence[Drawing]]],
+    *,
+    rollouts: str = "",
+    is_live: bool = False,
 ) -> str:
     """Returns the whole page, including styles, charts and the code that draws them. A live page asks its server for
-    Plotly's code (/plotly.js) and for what has changed (/); any other is complete."""
+    Plotly's code (/plotly.js) and for what has changed (/); any other is complete. rollouts: path of that page."""
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
@@ -89,6 +98,7 @@ def page_html(
         evaluations=[table for run in runs for table in run.tables],
         unread_tables=[name for run in runs for name in run.unread_tables],
         differences=_differences(runs),
+        rollouts=rollouts,
         is_live=is_live,
         js=_part("page.js"),
         plotly_js="" if is_live else Markup(get_plotlyjs()),
@@ -97,6 +107,14 @@ def page_html(
             json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
         ),
     )
+
+
+def rollouts_html(run: Run) -> str:
+    """Returns the page of a run's recorded rollouts; empty if it has none."""
+    found = read_recorded(run.folder)
+    if found is None:
+        return ""
+    return _filled("rollouts.html", title=run.name, limits=TOKEN_LIMITS, js=_part("rollouts.js"), **found)
 
 
 def waiting_html(folders: Sequence[tuple[str, str]]) -> str:
@@ -114,6 +132,7 @@ def _filled(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters |= {"shown": shown, "css_colour": _css_colour}
     page = environment.get_template(template)
     return page.render(css=_part("page.css"), live_js=_part("live.js"), **values)

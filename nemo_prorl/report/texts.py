@@ -56,7 +56,7 @@ def read_conversations(run_dir: Path) -> tuple[tuple[Conversation, ...], list[st
             conversation = Conversation(
                 domain=str(first["domain"]),
                 source=str(first["source"]),
-                prompt=_shortened(str(first["prompt"])),
+                prompt=shortened(str(first["prompt"])),
                 responses=tuple(_response(records[uid]) for records in by_step),
             )
             by_domain.setdefault(conversation.domain, []).append(conversation)
@@ -71,11 +71,12 @@ def _response(record: Mapping[str, Any]) -> Response:
         score=float(record["score"]),
         verdict=str(record["verdict"]),
         note="; ".join([tokens, *(f"{name} {value:g}" for name, value in record.get("parts", {}).items())]),
-        text=_shortened(str(record["response"])),
+        text=shortened(str(record["response"])),
     )
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Returns beginning and end of a long text, and between them how much is left out."""
     if len(text) <= HEAD + TAIL:
         return text
     return f"{text[:HEAD]}\n\n[… {len(text) - HEAD - TAIL:,} characters …]\n\n{text[-TAIL:]}"

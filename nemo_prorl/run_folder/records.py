@@ -1,8 +1,10 @@
 """What a run keeps so that its steps can be computed again: hashes of every step, and rollouts of some. And what was
 measured when they were.
 
-RUN/digests.jsonl                          a line per step, and one with the inputs whenever they have changed
-RUN/rollouts/step-00000040-rank0.parquet   rollouts and verdicts of a step, from the rank that sampled them
+    RUN/digests.jsonl                          a line per step, and one with the inputs whenever they have changed
+    RUN/rollouts/step-00000040-rank0.parquet   rollouts and verdicts of a step, from the rank that sampled them
+    RUN/rollouts/trained/step-[...].parquet    what the updates made of them, from the replica that trained on them
+    RUN/rollouts/tokenizer.json                the policy's, to show them token by token
     RUN/remeasured/NAME.jsonl                  a line per step with the metrics of `verify --metric FILE.py:NAME`
 """
 
@@ -27,8 +29,9 @@ DIGESTS = "digests.jsonl"
 REMEASURED = "remeasured"
 CHECK = "check"
 """Key of a line's own hash, which shows whether the line is what was written."""
-BYTES_A_TOKEN = 8
-"""A token id and a log-probability in a Parquet file; the text is compressed to less."""
+BYTES_A_TOKEN = 12
+"""A token id and two log-probabilities in Parquet files; text and limits are compressed to less."""
+TOKENIZER = Path("rollouts", "tokenizer.json")
 
 
 class DigestLog:
@@ -107,17 +110,28 @@ def rollout_files(run_dir: Path) -> StepFiles:
     return StepFiles(run_dir / "rollouts", ".parquet")
 
 
+def trained_files(run_dir: Path) -> StepFiles:
+    """Returns the files of what updates made of recorded rollouts; `stage` in their path is the rank."""
+    return StepFiles(run_dir / "rollouts" / "trained", ".parquet")
+
+
+def write_tokenizer(run_dir: Path, tokenizer: Any) -> None:
+    """Keeps the tokenizer for readers of recorded rollouts, if it is of the tokenizers library, as nearly all are."""
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+        replace_text(run_dir / TOKENIZER, backend.to_str())
+
+
 def write_rollouts(
     run_dir: Path, step: int, rank: int, rows: Iterable[tuple[str, Rollout, ScoreResult]]
 ) -> None:
     """Writes the rollouts that this rank sampled in a step, each with the id under which it was graded and with its
     verdict. The file is complete or absent."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     schema = pa.schema(
         [
             ("request_id", pa.string()), ("uid", pa.string()), ("sibling", pa.int32()),
+            ("domain", pa.string()), ("source", pa.string()), ("prompt", pa.string()), ("num_tokens", pa.int32()),
             ("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("text", pa.string()),
             ("finish", pa.string()), ("policy_version", pa.int64()), ("verdict", pa.string()),
         ]
@@ -127,6 +141,10 @@ def write_rollouts(
             "request_id": request_id,
             "uid": rollout.prompt.uid,
             "sibling": rollout.sibling,
+            "domain": rollout.prompt.domain,
+            "source": rollout.prompt.source,
+            "prompt": rollout.prompt.text,
+            "num_tokens": len(rollout.token_ids),
             "token_ids": np.asarray(rollout.token_ids, np.int32),
             "logprobs": rollout.sampler_logprobs,
             "text": rollout.text,
@@ -143,9 +161,22 @@ def write_rollouts(
         }
         for request_id, rollout, verdict in rows
     ]
-    if listed:
-        with replacing_file(rollout_files(run_dir).path(step, f"rank{rank}")) as aside:
-            pq.write_table(pa.Table.from_pylist(listed, schema), aside, compression="zstd")
+    _write(rollout_files(run_dir).path(step, f"rank{rank}"), listed, schema)
+
+
+def write_trained(run_dir: Path, step: int, rank: int, rows: list[dict[str, Any]]) -> None:
+    """Writes what this rank's replica trained on in a step: of each rollout uid, sibling, advantage, old_logprobs [R]
+    and limits [R] (bits of TOKEN_LIMITS). The file is complete or absent."""
+    _write(trained_files(run_dir).path(step, f"rank{rank}"), rows)
+
+
+def _write(file: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if rows:
+        with replacing_file(file) as aside:
+            pq.write_table(pa.Table.from_pylist(rows, schema), aside, compression="zstd")
 
 
 def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRollout]:

@@ -138,6 +138,7 @@ class Telemetry:
         difficulty.difficulty_files(run_dir).take_back(state.step)
         samples.sample_files(run_dir).take_back(state.step)
         records.rollout_files(run_dir).take_back(state.step)
+        records.trained_files(run_dir).take_back(state.step)
         self.digests = records.DigestLog(run_dir, state.step)
         validations.validation_files(run_dir).take_back(state.step)
         self._write_difficulty = partial(difficulty.write_difficulty, run_dir)

@@ -12,7 +12,6 @@ from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.run_folder.markers import delete_reset_request, reset_request_id
-from nemo_prorl.run_folder.records import write_rollouts
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.run_folder.validation_metrics import (
@@ -28,6 +27,7 @@ from nemo_prorl.training.control.controller import Decision, ResetController
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.digest import digest_of
+from nemo_prorl.training.recording import record_rollouts
 from nemo_prorl.training.sampling.collector import NothingToLearn, Saturated
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import Refitted
@@ -159,8 +159,7 @@ class ProRLTrainer:
         self.deadline.note("step", self.stopwatch.elapsed_s())
         step, every = self.state.step, self.config.exp_manager.record_rollouts
         if every and step % every == 0:
-            rows = result.collection.graded()
-            self.ranks.together(lambda: write_rollouts(self.run_dir, step, self.ranks.layout.rank, rows))
+            self.ranks.together(lambda: record_rollouts(self.run_dir, step, result, self.ranks.layout))
         digest = digest_of(result, self.ranks)
         if self.telemetry is not None:
             self.telemetry.prompts(step, result.collection.sampled)

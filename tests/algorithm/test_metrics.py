@@ -18,10 +18,11 @@ from nemo_prorl.algorithm.metrics import (
     kl_at_sampling,
     merge_statistics,
     sampler_agreement,
+    token_limits,
     update_statistics,
 )
 from nemo_prorl.config import AlgorithmConfig, CorrectionLevel, CorrectionMode, KlEstimator, RatioLevel
-from nemo_prorl.types import TrainBatch, UpdateReport
+from nemo_prorl.types import TOKEN_LIMITS, TrainBatch, UpdateReport
 
 CONFIG = AlgorithmConfig(
     dual_clip=1.5,
@@ -310,6 +311,40 @@ def test_an_effective_sample_size_is_finite_however_far_the_sampler_is(gap, shar
     report.current_logprobs_BT[:] = batch.old_logprobs_BT
     merged = merge_statistics([update_statistics(report, batch, CONFIG)])
     assert merged["objective/effective_sample_share"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("mode", list(CorrectionMode))
+def test_the_limits_of_each_token_equal_the_loop(mode, random_batch):
+    config = dataclasses.replace(CONFIG, correction_mode=mode, correction_low=0.9)
+    batch = random_batch(0, [1, 7, 30, 12])
+    report = report_on(batch, 3, outside=9.0)
+    found, seen = token_limits(report, batch, config), set()
+    assert found.dtype == np.uint8
+    for b in range(len(batch)):
+        mask = batch.tokens.response_mask_BT[b]
+        own = {
+            t: math.exp(batch.old_logprobs_BT[b, t] - batch.sampler_logprobs_BT[b, t])
+            for t in np.flatnonzero(mask)
+        }
+        dropped = mode is CorrectionMode.drop and any(not 0.9 <= weight <= 1.1 for weight in own.values())
+        for t in range(mask.size):
+            wanted, advantage = set(), float(batch.advantages_B[b])
+            if t in own:
+                ratio = math.exp(report.current_logprobs_BT[b, t] - batch.old_logprobs_BT[b, t])
+                is_outside = not 0.9 <= own[t] <= 1.1
+                if advantage < 0 and ratio < 1 - config.clip_low:
+                    wanted.add("clipped_low")
+                if advantage > 0 and ratio > 1 + config.clip_high:
+                    wanted.add("clipped_high")
+                if advantage < 0 and ratio > 1.5:
+                    wanted.add("clipped_dual")
+                if dropped or (mode is CorrectionMode.mask and is_outside):
+                    wanted.add("masked")
+                if mode is CorrectionMode.truncate and is_outside:
+                    wanted.add("weight_truncated")
+            assert {name for bit, name in enumerate(TOKEN_LIMITS) if found[b, t] >> bit & 1} == wanted
+            seen.add(frozenset(wanted))
+    assert len(seen) > 3
 
 
 def test_a_nan_is_shown_not_hidden(random_batch):

@@ -5,18 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from nemo_prorl.config import ExpManagerConfig, RunConfig
 from nemo_prorl.run_folder.records import (
     DIGESTS,
     DigestLog,
     read_digests,
     read_rollouts,
     rollout_files,
+    trained_files,
     write_rollouts,
+    write_trained,
 )
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.types import Finish, Rollout, RunState
 from reward.protocol import GradeStatus, ScoreResult
+from tests.report.made_up_rollouts import write_recorded
 from tests.training.conftest import make_prompt
 
 
@@ -61,6 +67,28 @@ def test_rollouts_and_verdicts_are_read_as_they_were_written(tmp_path: Path) -> 
         assert (row.verdict.status, row.verdict.score, row.verdict.details) == (
             verdict.status, verdict.score, verdict.details,
         )  # fmt: skip
+
+
+def test_what_updates_made_of_rollouts_is_read_as_it_was_written(tmp_path: Path) -> None:
+    logprobs, limits = np.array([-0.1, -30, -np.inf], np.float32), np.array([0, 31, 2], np.uint8)
+    row = {"uid": "p#1", "sibling": 2, "advantage": -0.25, "old_logprobs": logprobs, "limits": limits}
+    write_trained(tmp_path, 4, 1, [row])
+    write_trained(tmp_path, 5, 1, [])
+    ((step, path),) = trained_files(tmp_path).all()
+    (found,) = pq.read_table(path).to_pylist()
+    assert (step, found["uid"], found["sibling"], found["advantage"]) == (4, "p#1", 2, -0.25)
+    assert (found["old_logprobs"], found["limits"]) == (logprobs.tolist(), [0, 31, 2])
+    assert rollout_files(tmp_path).all() == []
+
+
+def test_a_resumed_run_takes_back_both_kinds_of_files(tmp_path: Path) -> None:
+    config = RunConfig(exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path)))
+    write_recorded(tmp_path, steps=(2, 4, 6))
+    log = RunLog(tmp_path, speaks=False)
+    with Telemetry(config, log=log, state=RunState(stage="main", step=4)):
+        pass
+    for files in (rollout_files(tmp_path), trained_files(tmp_path)):
+        assert [step for step, _ in files.all()] == [2, 4]
 
 
 def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints
-from nemo_prorl.run_folder.records import read_digests, rollout_files
+from nemo_prorl.run_folder.records import read_digests, rollout_files, trained_files
 from nemo_prorl.run_folder.starts import read_starts
 from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
@@ -183,10 +183,11 @@ def test_every_digest_and_every_recorded_rollout_is_the_same(runs: Runs) -> None
     for step, line in whole.steps.items():
         for part in ("phases", "updates", "was_ahead"):
             assert resumed.steps[step][part] == line[part], (step, part)
-        files = (rollout_files(folder).path(step, "rank0") for folder in (runs.whole, runs.killed))
-        recorded, again = map(pq.read_table, files)
-        assert recorded.num_rows > 0
-        assert again.equals(recorded), step
+        for files in (rollout_files, trained_files):
+            paths = (files(folder).path(step, "rank0") for folder in (runs.whole, runs.killed))
+            recorded, again = map(pq.read_table, paths)
+            assert recorded.num_rows > 0
+            assert again.equals(recorded), step
 
 
 def test_weights_moments_and_reference_are_the_same(runs: Runs, tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from nemo_prorl.__main__ import main
-from nemo_prorl.run_folder.records import DIGESTS
+from nemo_prorl.report.rollouts import read_recorded, visible
+from nemo_prorl.run_folder.records import DIGESTS, read_rollouts, trained_files
 from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.types import TOKEN_LIMITS
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
 from tests.training.tiny import TIMEOUT_S, Case
@@ -95,6 +97,30 @@ def test_every_step_is_equal_again_from_the_start(run: Path) -> None:
         assert "DIFFER" not in text
 
 
+def test_what_updates_made_of_recorded_rollouts_agrees_with_the_metrics(run: Path) -> None:
+    rows = pq.read_table(trained_files(run).path(2, "rank0")).to_pylist()
+    recorded, record = read_rollouts(run, 2), read_metrics(run / "metrics.jsonl")[2]
+    assert record["step"] == 2
+    limits = np.concatenate([row["limits"] for row in rows])
+    for limit, name in (("clipped_low", "clip_low"), ("clipped_high", "clip_high")):
+        assert np.mean((limits >> TOKEN_LIMITS.index(limit)) & 1) == pytest.approx(
+            record[f"objective/{name}_fraction"], abs=1e-9
+        )
+    advantages = np.array([row["advantage"] for row in rows])
+    assert advantages.std() == pytest.approx(record["objective/advantage_std"], rel=1e-5)
+    for row in rows:
+        sampled = recorded[row["uid"], row["sibling"]]
+        assert len(row["limits"]) == len(sampled.token_ids)
+        differences = np.abs(np.array(row["old_logprobs"]) - sampled.logprobs)
+        assert differences.max() <= record["sampler/logprob_abs_diff_max"] + 1e-7
+    found = read_recorded(run)
+    assert found["left_out"] == {}
+    assert found["prompts"]
+    for prompt in found["prompts"]:
+        for one in prompt["visits"][0]["rollouts"]:
+            assert "".join(one["tokens"]).startswith(visible(recorded[one["uid"], one["sibling"]].text))
+
+
 def changed_record(run: Path, index: int, change: Callable[[dict[str, Any]], None]) -> tuple[str, str]:
     """Changes one recorded rollout of step 2. Returns what `verify` prints then, and the first phase that differs."""
     (file,) = (run / "rollouts").glob("step-00000002-*.parquet")
@@ -158,6 +184,9 @@ def test_two_ranks_are_exact_on_two_and_within_a_tolerance_on_one(case: Case) ->
     options = [*OVERRIDES, "trainer.tensor_parallel=2", "exp_manager.record_rollouts=1"]
     case.train_forked("verified_on_two", *options, num_ranks=2)
     run = str(case.run_dir("verified_on_two"))
+    assert [path.name for _, path in trained_files(Path(run)).all()] == [  # the replica's leader alone writes
+        f"step-0000000{step}-rank0.parquet" for step in (1, 2, 3)
+    ]
     code, text = verify(run, "--steps", "2..3", num_ranks=2)
     assert code == 0
     assert "Exact" in text

@@ -74,7 +74,8 @@ class ExpManagerConfig:
     checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
     """When checkpoints are written and how many are kept."""
     record_rollouts: int = 0
-    """Every so many steps the step's rollouts and verdicts are kept in RUN/rollouts, for `verify`; 0: never."""
+    """Every so many steps the step's rollouts and verdicts are kept in RUN/rollouts, for `verify` and `report`; 0:
+    never."""
     max_time_per_run: str = ""
     """Time from the start of the process, as DD:HH:MM:SS, by which the run has saved and paused; empty: only a Slurm
     job's own limit counts."""

@@ -45,10 +45,10 @@ def test_the_recipe_at_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_bytes_of_recorded_rollouts(capsys: pytest.CaptureFixture[str]) -> None:
-    """Run 1 samples ceil(256 x 1.12 / 0.6) = 478 prompts a step, 16 times, with 4,096 tokens of 8 bytes."""
+    """Run 1 samples ceil(256 x 1.12 / 0.6) = 478 prompts a step, 16 times, with 4,096 tokens of 12 bytes."""
     said = " ".join(plan(capsys, "stage=run1", "exp_manager.record_rollouts=20").split())
-    assert 478 * 16 * 4096 * 8 == 250_609_664
-    assert "record_rollouts keeps 251 M bytes of the largest step, 5.01 B of all 20 that are recorded" in said
+    assert 478 * 16 * 4096 * 12 == 375_914_496
+    assert "record_rollouts keeps 376 M bytes of the largest step, 7.52 B of all 20 that are recorded" in said
     assert "record_rollouts" not in plan(capsys, "stage=run1")
 
 

@@ -1,0 +1,160 @@
+"""What the page of recorded rollouts shows: a prompt's responses at several steps, token by token.
+
+All of it is untrusted text. It is data of the page, not HTML, and characters that a browser would obey instead of
+showing (controls, direction marks) are spelled out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nemo_prorl.report.texts import shortened
+from nemo_prorl.run_folder.records import TOKENIZER, rollout_files, trained_files
+from nemo_prorl.run_folder.storage import StepFiles
+
+MAX_TOKENS = 200_000
+"""Tokens on the page, which needs up to 30 bytes for each."""
+HEAD, TAIL = 600, 300
+"""Tokens of a long response that are shown: its beginning has the idea, its end the answer."""
+MAX_STEPS, BEST, WORST = 5, 2, 2
+"""Steps of a prompt, and rollouts of a step, that are shown."""
+
+Prompts = Mapping[tuple[str, str], Mapping[int, Sequence[dict[str, Any]]]]
+"""Domain and uid without the epoch -> step -> its rollouts."""
+
+
+def read_recorded(run_dir: Path) -> dict[str, Any] | None:
+    """Returns what page/rollouts.html and page/rollouts.js show; None for a run that has recorded no rollouts."""
+    from tokenizers import Tokenizer
+
+    files, left_out = rollout_files(run_dir), dict[str, str]()
+    if not files.all():
+        return None
+    prompts: dict[Any, Any] = defaultdict(lambda: defaultdict(list))
+    for step, row in _rows(files, "uid sibling domain num_tokens finish verdict", left_out):
+        verdict = json.loads(row.pop("verdict"))
+        row |= {"score": verdict["score"], "verdict": visible(shortened(str(verdict["verdict"])))}
+        prompts[row.pop("domain"), row["uid"].rpartition("#")[0]][step].append(row)
+    chosen = choose(prompts)
+    wanted = {
+        (visit["step"], one["uid"], one["sibling"]): (prompt, one)
+        for prompt in chosen
+        for visit in prompt["visits"]
+        for one in visit["rollouts"]
+    }
+    try:
+        tokenizer = Tokenizer.from_file(str(run_dir / TOKENIZER))
+    except Exception:  # the library raises Exception itself
+        tokenizer = None
+    for step, row in _rows(files, "uid sibling source prompt text token_ids logprobs", left_out, wanted):
+        prompt, one = wanted[step, row["uid"], row["sibling"]]
+        prompt |= {"source": row["source"], "text": visible(shortened(row["prompt"]))}
+        if tokenizer is None:
+            one["tokens"] = [visible(shortened(row["text"]))]
+        else:
+            one |= {"tokens": token_texts(tokenizer, row["token_ids"]), "sampler": _numbers(row["logprobs"])}
+    columns = "uid sibling advantage old_logprobs limits"
+    for step, row in _rows(trained_files(run_dir), columns, left_out, wanted):
+        _, one = wanted[step, row["uid"], row["sibling"]]
+        one |= {"advantage": row["advantage"], "limits": _cut(row["limits"])}
+        one["trainer"] = _numbers(row["old_logprobs"])
+    num_rollouts = sum(len(rollouts) for visits in prompts.values() for rollouts in visits.values())
+    return {
+        "prompts": [prompt for prompt in chosen if "text" in prompt],
+        "summary": f"{len(wanted):,} of {num_rollouts:,} recorded rollouts: up to {MAX_STEPS} steps of a prompt, the "
+        f"{BEST} best and {WORST} worst of each, the first {HEAD} and last {TAIL} tokens of long responses.",
+        "has_tokenizer": tokenizer is not None,
+        "left_out": left_out,
+    }
+
+
+def choose(prompts: Prompts, limit: int = MAX_TOKENS) -> list[dict[str, Any]]:
+    """Returns prompts with the best and the worst rollouts of their first, their last and some steps between. Last
+    steps and domains take turns, the newest and the prompts of most steps first, until there are `limit` tokens."""
+    turns = defaultdict[tuple[int, str], list[tuple[str, str]]](list)
+    for key in sorted(prompts, key=lambda key: (-max(prompts[key]), -len(prompts[key]), key)):
+        turns[max(prompts[key]), key[0]].append(key)
+    chosen: list[dict[str, Any]] = []
+    for key in filter(None, chain.from_iterable(zip_longest(*turns.values()))):
+        if limit <= 0:
+            break
+        steps, visits = sorted(prompts[key]), []
+        for place in np.linspace(0, len(steps) - 1, min(len(steps), MAX_STEPS)).round().astype(int):
+            rollouts = sorted(prompts[key][steps[place]], key=_rank)
+            scores = [one["score"] for one in rollouts if one["score"] is not None]
+            mean = sum(scores) / len(scores) if scores else None
+            shown = rollouts[:BEST] + rollouts[BEST:][-WORST:]
+            visits.append({"step": steps[place], "num": len(rollouts), "mean": mean, "rollouts": shown})
+            limit -= sum(min(one["num_tokens"], HEAD + TAIL) for one in shown)
+        chosen.append({"domain": key[0], "name": key[1], "visits": visits})
+    return chosen
+
+
+def _rank(rollout: Mapping[str, Any]) -> tuple[bool, float, int]:
+    return rollout["score"] is None, -(rollout["score"] or 0), rollout["sibling"]
+
+
+def _rows(
+    files: StepFiles, columns: str, left_out: dict[str, str], wanted: Collection[Any] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (step, row) of all rollouts, or of those in `wanted` (step, uid, sibling). Adds each file that has no such
+    rows, and the reason, to `left_out`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for step, path in files.all():
+        uids = {uid for of_step, uid, _ in wanted or () if of_step == step}
+        if wanted is not None and not uids:
+            continue
+        name, names = f"{path.parent.name}/{path.name}", columns.split()
+        try:
+            if not set(names) <= set(pq.read_schema(path).names):
+                left_out[name] = "an earlier version of nemo_prorl wrote them without prompts"
+                continue
+            filters = [("uid", "in", uids)] if uids else None
+            rows = pq.read_table(path, columns=names, filters=filters).to_pylist()
+        except (pa.ArrowException, OSError):
+            left_out[name] = "they cannot be read"
+            continue
+        yield from (
+            (step, row) for row in rows if wanted is None or (step, row["uid"], row["sibling"]) in wanted
+        )
+
+
+def _cut(values: list[Any]) -> list[Any]:
+    """Returns the values of the tokens that are shown, and between HEAD and TAIL a None."""
+    return values if len(values) <= HEAD + TAIL else [*values[:HEAD], None, *values[-TAIL:]]
+
+
+def _numbers(logprobs: list[float]) -> list[float | None]:
+    """Returns numbers that JSON has, to four decimals; NaN becomes -1,000."""
+    return _cut([round(min(max(-1e3, value), 1e3), 4) for value in logprobs])
+
+
+def token_texts(tokenizer: Any, token_ids: list[int]) -> list[str]:
+    """Returns the text of each token that is shown. A character of several tokens belongs to the last of them, and the
+    others have the empty text."""
+    from tokenizers.decoders import DecodeStream
+
+    stream, texts = DecodeStream(skip_special_tokens=False), []
+    for token in _cut(token_ids):
+        try:
+            gap = f" [… {len(token_ids) - HEAD - TAIL:,} tokens …] "
+            piece = gap if token is None else stream.step(tokenizer, token) or ""
+        except Exception:  # bytes that are no text; the library raises Exception itself
+            stream = DecodeStream([token], skip_special_tokens=False)
+            piece = tokenizer.decode([token], skip_special_tokens=False)
+        texts.append(visible(piece))
+    return texts
+
+
+def visible(text: str) -> str:
+    """Returns the text with each character that has no shape, except newlines and tabs, as ‹U+202E›."""
+    return "".join(one if one.isprintable() or one in "\n\t" else f"‹U+{ord(one):04X}›" for one in text)
