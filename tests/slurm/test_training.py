@@ -125,8 +125,8 @@ def test_the_commands_of_a_prepared_fork_train_its_arms(
     for state in [cluster.wait(job, timeout_s=900) for job in jobs]:
         assert state["JobState"] == "COMPLETED", Path(state["StdOut"]).read_text()
     table = cluster.run(*fork, *arms, "--prepare").splitlines()
-    assert f"held-out reward after step {NUM_STEPS}, " in table[1]
-    assert [line.split()[0] for line in table[3:5]] == ["nothing", "fast"]
+    assert f"held-out reward after step {NUM_STEPS}, " in table[0]
+    assert [line.split()[0] for line in table[2:4]] == ["nothing", "fast"]
     last = steps(trained.undisturbed, "run1")[-1]
     mine, fast = (steps(trained.disturbed / f"forks/2/{arm}-1", arm)[-1] for arm in ("nothing", "fast"))
     assert_close({**mine, "stage": "run1"}, last, 0.0)
