@@ -203,6 +203,7 @@ MIX = Family(
     config_name="laptop",
     setting=(
         f"data.train={{{FEW_PROBLEMS}: 1}}",
+        f"data.validation=[{BASE}/data/validation.parquet]",
         "trainer.prompts_per_step=8",
         "validation.interval=4",
         "validation.early=false",
