@@ -257,9 +257,9 @@ def print_limits(
     found = [operations_of(result, model) for _, result in steps]
     padding = np.mean([padding_of(result) for _, result in steps])
     print(
-        f"\nThe limit is {limit / 1e9:.0f} GFLOP/s, in products of {ROWS} x {WIDTH} x {WIDTH}; with the model's widest "
-        f"layer\n{widest / 1e9:.0f}. Padding is {padding:.0%} of the tokens "
-        f"in updates. {len(steps)} step(s), kernels under cProfile:"
+        f"\nThe limit is {limit / 1e9:.0f} GFLOP/s, in products of {ROWS} x {WIDTH} x {WIDTH}; the model's widest\n"
+        f"layer reaches {widest / 1e9:.0f}. Padding is {padding:.0%} of the tokens in updates. Means of {len(steps)} "
+        "step(s),\nthe last column under cProfile:"
     )
     print(f"{'':34}{'s/step':>10}{'GFLOP':>9}{'of limit':>10}{'in kernels, s':>15}")
     for phase in found[0]:
