@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nemo_prorl.engines.megatron.microbatch import packed_feed, padded_feed, plan_micro_batches
+from nemo_prorl.engines.megatron.microbatch import A_PASS, packed_feed, padded_feed, plan_micro_batches
 from nemo_prorl.types import TokenBatch
 from tests.engines.megatron.helpers import token_batch
 
@@ -33,11 +33,43 @@ def test_every_row_passes_once_within_the_budget(budget: int, multiple: int, pac
             for wanted in (rows, [*rows, *following[:1]])
         )
         assert len(rows) == 1 or of_rows <= budget
-        assert not following or with_one_more > budget, "a row of the next pass would have found room"
+        saved = 0 if packed or not following else (max(lengths[rows]) - lengths[following[0]] + multiple) * 50
+        assert not following or with_one_more > budget or saved > A_PASS * budget, (
+            "a row of the next pass would have found room without much padding"
+        )
     longest = [max(lengths[rows]) for rows in plan]
     assert longest == sorted(longest, reverse=True), (
         "the largest pass comes first: it shows whether memory suffices"
     )
+
+
+def test_a_few_long_rows_do_not_pad_many_short_ones() -> None:
+    lengths = np.array([40] * 30 + [176, 170])
+    assert [len(rows) for rows in plan_micro_batches(lengths, 6144)] == [2, 30]
+    assert [len(rows) for rows in plan_micro_batches(lengths, 6144, packed=True)] == [32]
+    similar = np.arange(40, 72)
+    assert [len(rows) for rows in plan_micro_batches(similar, 4096)] == [32]
+    assert len(plan_micro_batches(np.array([16_000, 15_900, 15_800]), 32_000)) == 2, (
+        "there is room for one more only"
+    )
+
+
+@pytest.mark.parametrize("budget", [512, 4096])
+def test_a_split_saves_more_than_the_pass_that_it_adds(budget: int) -> None:
+    """Beside passes that are as full as they can be, at lengths with a long tail."""
+    random = np.random.default_rng(1)
+    costs = []
+    for _ in range(20):
+        lengths = np.minimum(random.lognormal(4, 0.6, 64).astype(int), 200)
+        full = np.sort(lengths)[::-1]
+        plain, start = 0, 0
+        while start < len(full):
+            plain += max(1, budget // full[start]) * full[start] + A_PASS * budget
+            start += max(1, budget // full[start])
+        plan = plan_micro_batches(lengths, budget)
+        costs.append((sum(len(rows) * max(lengths[rows]) + A_PASS * budget for rows in plan), plain))
+    assert all(found <= full for found, full in costs)
+    assert np.mean([found / full for found, full in costs]) < (0.9 if budget == 4096 else 1)
 
 
 def rows_of(lengths: np.ndarray) -> TokenBatch:
