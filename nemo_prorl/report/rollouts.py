@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -43,18 +43,17 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
         row |= {"score": verdict["score"], "verdict": visible(shortened(str(verdict["verdict"])))}
         prompts[row.pop("domain"), row["uid"].rpartition("#")[0]][step].append(row)
     chosen = choose(prompts)
-    wanted = {
-        (visit["step"], one["uid"], one["sibling"]): (prompt, one)
-        for prompt in chosen
-        for visit in prompt["visits"]
-        for one in visit["rollouts"]
-    }
+    wanted: dict[int, dict[tuple[str, int], Any]] = defaultdict(dict)
+    for prompt in chosen:
+        for visit in prompt["visits"]:
+            for one in visit["rollouts"]:
+                wanted[visit["step"]][one["uid"], one["sibling"]] = prompt, one
     try:
         tokenizer = Tokenizer.from_file(str(run_dir / TOKENIZER))
     except Exception:  # the library raises Exception itself
         tokenizer = None
     for step, row in _rows(files, "uid sibling source prompt text token_ids logprobs", left_out, wanted):
-        prompt, one = wanted[step, row["uid"], row["sibling"]]
+        prompt, one = wanted[step][row["uid"], row["sibling"]]
         prompt |= {"source": row["source"], "text": visible(shortened(row["prompt"]))}
         if tokenizer is None:
             one["tokens"] = [visible(shortened(row["text"]))]
@@ -62,13 +61,14 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
             one |= {"tokens": token_texts(tokenizer, row["token_ids"]), "sampler": _numbers(row["logprobs"])}
     columns = "uid sibling advantage old_logprobs limits"
     for step, row in _rows(trained_files(run_dir), columns, left_out, wanted):
-        _, one = wanted[step, row["uid"], row["sibling"]]
+        _, one = wanted[step][row["uid"], row["sibling"]]
         one |= {"advantage": row["advantage"], "limits": _cut(row["limits"])}
         one["trainer"] = _numbers(row["old_logprobs"])
     num_rollouts = sum(len(rollouts) for visits in prompts.values() for rollouts in visits.values())
+    num_shown = sum(map(len, wanted.values()))
     return {
         "prompts": [prompt for prompt in chosen if "text" in prompt],
-        "summary": f"{len(wanted):,} of {num_rollouts:,} recorded rollouts: up to {MAX_STEPS} steps of a prompt, the "
+        "summary": f"{num_shown:,} of {num_rollouts:,} recorded rollouts: up to {MAX_STEPS} steps of a prompt, the "
         f"{BEST} best and {WORST} worst of each, the first {HEAD} and last {TAIL} tokens of long responses.",
         "has_tokenizer": tokenizer is not None,
         "left_out": left_out,
@@ -102,30 +102,29 @@ def _rank(rollout: Mapping[str, Any]) -> tuple[bool, float, int]:
 
 
 def _rows(
-    files: StepFiles, columns: str, left_out: dict[str, str], wanted: Collection[Any] | None = None
+    files: StepFiles, columns: str, left_out: dict[str, str], wanted: Mapping[int, Any] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (step, row) of all rollouts, or of those in `wanted` (step, uid, sibling). Adds each file that has no such
-    rows, and the reason, to `left_out`."""
+    """Yields (step, row) of all rollouts, or of those in `wanted`: step -> (uid, sibling). Adds each file that has no
+    such rows, and the reason, to `left_out`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     for step, path in files.all():
-        uids = {uid for of_step, uid, _ in wanted or () if of_step == step}
-        if wanted is not None and not uids:
+        if wanted is not None and step not in wanted:
             continue
         name, names = f"{path.parent.name}/{path.name}", columns.split()
         try:
             if not set(names) <= set(pq.read_schema(path).names):
                 left_out[name] = "an earlier version of nemo_prorl wrote them without prompts"
                 continue
-            filters = [("uid", "in", uids)] if uids else None
+            filters = None if wanted is None else [("uid", "in", {uid for uid, _ in wanted[step]})]
             rows = pq.read_table(path, columns=names, filters=filters).to_pylist()
         except (pa.ArrowException, OSError):
             left_out[name] = "they cannot be read"
             continue
-        yield from (
-            (step, row) for row in rows if wanted is None or (step, row["uid"], row["sibling"]) in wanted
-        )
+        for row in rows:
+            if wanted is None or (row["uid"], row["sibling"]) in wanted[step]:
+                yield step, row
 
 
 def _cut(values: list[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -183,6 +184,16 @@ def test_files_that_cannot_be_shown_are_named_and_the_others_shown(tmp_path: Pat
         in page
     )
     assert fourth.name not in page
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    two = [
+        str(tmp_path / "run"),
+        str(tmp_path / "other"),
+        "--out",
+        str(tmp_path / "two.html"),
+        "--no-pictures",
+    ]
+    assert report.main(two) == 0  # of several runs there is no such page
+    assert not (tmp_path / "two").exists()
     third.unlink()
     assert report.main([str(tmp_path / "run"), "--no-pictures"]) == 0
     assert "0 of 0 recorded rollouts" in (tmp_path / "run" / "report" / "rollouts.html").read_text(
