@@ -218,7 +218,11 @@ def test_a_run_that_was_only_submitted(tmp_path: Path) -> None:
     assert read_status(tmp_path).sentence.startswith("run1 waits in the queue as job 71")
 
 
-def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     assert cli.main(["status", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines() == status_lines(read_status(folder))
     assert cli.main(["status", str(folder), str(folder / "nothing"), "--json"]) == 2
