@@ -82,8 +82,8 @@ def read_prompts(
             seed=config.seed,
             tokenizer=tokenizer,
             max_prompt_tokens=config.sampler.max_prompt_tokens,
-            epsilon=config.data.epsilon,
-            retest=config.data.retest,
+            epsilon=config.data.mix_epsilon,
+            retest=config.data.mix_retest,
             with_extra=bool(config.reward.function),
             contents=contents,
         )

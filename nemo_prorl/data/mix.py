@@ -89,8 +89,8 @@ class PromptMix:
         with_extra: bool = False,
         contents: Mapping[str, FileContent] | None = None,
     ) -> None:
-        """epsilon, retest: of draws by difficulty (data.epsilon, data.retest). with_extra: prompts also carry the
-        files' further columns. contents: of every file, if they have been read before (`read_content`); a file of
+        """epsilon, retest: data.mix_epsilon and data.mix_retest. with_extra: prompts also carry the files' further
+        columns. contents: of every file, if they have been read before (`read_content`); a file of
         another size raises ConfigError."""
         if not weights:
             raise ConfigError(

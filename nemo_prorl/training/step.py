@@ -13,7 +13,7 @@ import numpy as np
 from nemo_prorl.algorithm.entropy import active_entropy_coefficient, entropy_target, next_entropy_coefficient
 from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, update_statistics
 from nemo_prorl.algorithm.objective import policy_loss
-from nemo_prorl.config import EntropyBonus, RunConfig
+from nemo_prorl.config import DataMix, EntropyBonus, RunConfig
 from nemo_prorl.data.batch import TrainingRow, train_batch, with_old_logprobs
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
@@ -105,6 +105,7 @@ class Stepper:
         """
         self.stopwatch.restart()
         began_with = self._fingerprints
+        self.prompts.by_difficulty = state.remixed or self.config.data.mix is DataMix.difficulty
         collection = self.collector.collect(state, ahead=ahead)  # sample, grade, keep informative groups
         with self.stopwatch.pause():
             self.between()

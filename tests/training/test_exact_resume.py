@@ -40,8 +40,8 @@ OVERRIDES = (
     "exp_manager.checkpoint_callback_params.every_n_train_steps=2",
     "controller.mode=interval",
     f"controller.interval={FIRST_RESET}",
-    # State of every kind: a bonus that learns, a schedule, rounds of sampling that depend on the yield seen so far, draws
-    # that depend on the scores seen so far.
+    # State of every kind: a bonus that learns, a schedule, rounds of sampling that depend on the yield seen so far, and
+    # draws on the scores.
     "data.mix=difficulty",
     "algorithm.entropy_bonus=adaptive",
     "algorithm.entropy_target=4.0",

@@ -276,7 +276,7 @@ def test_a_busy_service_is_waited_for(start: Start, busy: Behaviour) -> None:
 
 
 def test_a_service_that_dies_and_stays_dead_stops_the_run(start: Start) -> None:
-    run = Run(start(first(3, honest, then=dies)))
+    run = Run(start(first(3, honest, then=dies)), patience_s=3.0)
     with pytest.raises(RewardServiceFailing) as caught:
         run.step()
     assert "failed on 18 of 24 rollouts" in str(caught.value)
@@ -285,7 +285,7 @@ def test_a_service_that_dies_and_stays_dead_stops_the_run(start: Start) -> None:
 
 
 def test_what_a_dead_service_left_ungraded_is_dropped_and_counted(start: Start) -> None:
-    run = Run(start(first(3, honest, then=dies)), max_failed_share=1.0, min_fill=0.0)
+    run = Run(start(first(3, honest, then=dies)), patience_s=3.0, max_failed_share=1.0, min_fill=0.0)
     collection = run.step()
     assert assert_dropped_not_zeroed(collection) == 18
     assert all(len(set(group.rewards)) == 2 for group in collection.groups)

@@ -24,11 +24,11 @@ class DataConfig:
     enough where all weights are the same."""
     mix: DataMix = DataMix.uniform
     """How problems are drawn within their file. uniform: each once an epoch. difficulty: after the first epoch, with
-    the weight sqrt(q (1 - q)) + data.epsilon, where q is the mean score when a problem was last sampled; the ones that
-    the policy solves half of the time return most often."""
-    epsilon: float = 0.05
+    the weight sqrt(q (1 - q)) + data.mix_epsilon, where q is the mean score when a problem was last sampled; the ones
+    that the policy solves half of the time return most often."""
+    mix_epsilon: float = 0.05
     """Added to every weight of data.mix=difficulty, whose roots are at most 0.5."""
-    retest: float = 0.1
+    mix_retest: float = 0.1
     """Share of the draws of data.mix=difficulty that take the problem sampled the longest ago, so that none is lost."""
     validation: list[str] = field(default_factory=list)
     """Held-out files, for validation."""
@@ -36,8 +36,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         for path, weight in self.train.items():
             require(weight > 0, f"data.train.{path}", weight, "greater than 0")
-        require(0 < self.epsilon <= 1, "data.epsilon", self.epsilon, "in (0, 1]")
-        require(0 <= self.retest <= 1, "data.retest", self.retest, "in [0, 1]")
+        require(0 < self.mix_epsilon <= 1, "data.mix_epsilon", self.mix_epsilon, "in (0, 1]")
+        require(0 <= self.mix_retest <= 1, "data.mix_retest", self.mix_retest, "in [0, 1]")
 
 
 def is_hub_name(text: str) -> bool:

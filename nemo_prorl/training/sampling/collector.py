@@ -19,7 +19,7 @@ from functools import partial
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first, known_to_be_kept
 from nemo_prorl.algorithm.shaping import shape_reward
-from nemo_prorl.config import DataMix, RunConfig
+from nemo_prorl.config import RunConfig
 from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, completed, responses, token_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
@@ -46,6 +46,11 @@ breaks within a step does not bring it from 0.3 or more to here."""
 PRIOR_PROMPTS = 4
 """The share of the steps before counts as much as so many prompts of this step; in simulations 2 to 20 need the same
 number of rounds."""
+
+
+def _nothing(*_: object) -> Share:
+    """Samples no prompt, as `SamplerFleet.sample_share` samples a round."""
+    return {}
 
 
 def sampling_seed(config: RunConfig, step: int) -> int:
@@ -143,7 +148,6 @@ class Collector:
         else may then use the sampler before `finish_ahead` or `drop_ahead`.
         """
         needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
-        self.prompts.by_difficulty = state.remixed or self.config.data.mix is DataMix.difficulty
         groups: list[RolloutGroup] = []
         held: dict[Key, Rollout] = {}
         prepared: dict[Key, PreparedRollout] = {}
@@ -160,9 +164,7 @@ class Collector:
             size = self._round_size(needed - len(kept), share)
             round_, sampled, rollouts = self._sample(size, state.step, is_first=not rounds)
             if ahead and not rounds:
-                next_round = self._new_round(self._round_size(needed, state.sampling_yield), state.step + 1)
-                sample = self.fleet.sample_share if self.samples_ahead else lambda *_: {}
-                self._ahead = RoundAhead(next_round, sample)
+                self._begin_ahead(self._round_size(needed, state.sampling_yield), state.step + 1)
             rounds.append(round_)
             mine = self._send_tokens(round_, sampled, rollouts)
             round_groups, round_prepared, round_verdicts = self._grade_and_prepare(
@@ -218,6 +220,10 @@ class Collector:
             grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),
             grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
         )
+
+    def _begin_ahead(self, num_prompts: int, step: int) -> None:
+        sample = self.fleet.sample_share if self.samples_ahead else _nothing
+        self._ahead = RoundAhead(self._new_round(num_prompts, step), sample)
 
     def finish_ahead(self) -> None:
         """Waits until the round sampled ahead has ended and the sampler is free. `collect` uses it in the next step."""
