@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from nemo_prorl.engines.megatron.architecture import Architecture
 
 DESCRIPTION = """\
-stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it
-            (default: the papers' eight runs, run1 to run8, or what another --config-name says)
+stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it (default: the papers' \
+eight runs, run1 to run8, or what another --config-name says)
 KEY=VALUE   any option of `train --help`; it applies to every stage
 
---memory, --time and --tail are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/
-has their formulas."""
+--memory, --time and --tail are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/ has \
+their formulas."""
 
 
 _MEAN, _NEWEST = "response/tokens_mean", 20
