@@ -149,13 +149,13 @@ def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:
 
 def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architecture | None) -> list[str]:
     """Returns the lines of --memory, --time and --tail. Raises ConfigError for a stage that does not fit."""
+    from nemo_prorl.cluster.plan.text import large
     from nemo_prorl.cluster.scale import text
     from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
 
     plans = [plan_of(case) for case in cases]
     first = cases[0]
-    size = f"{first.model.num_parameters / 1e9:.2f} B parameters"
-    lines = [f"{size} on {first.cluster}, {first.gpu.name.upper()}"]
+    lines = [f"{large(first.model.num_parameters)} parameters on {first.cluster}, {first.gpu.name.upper()}"]
     if given.memory:
         lines += ["", *text.memory_text(plans, first.gpu)]
     if given.time:
