@@ -183,9 +183,9 @@ def hours_text(of_papers: float, of_steps: tuple[float, float]) -> list[str]:
     which of them to ask for."""
     asked = rounded(of_papers)
     said = (
-        f"GPU hours: {asked} on H100 at the speed of the papers' chain, whose {PAPER_GPU_HOURS:,} include validation, "
-        f"checkpoints and restarts; {range_text(of_steps)} for the steps alone, a floor by the formulas of plan --time, "
-        "which were measured on one GPU only."
+        f"GPU hours: {asked} on H100 at the speed of the papers' chain, whose {PAPER_GPU_HOURS:,} include "
+        f"validation, checkpoints and restarts; {range_text(of_steps)} for the steps alone, a floor by the formulas of "
+        "plan --time, which were measured on one GPU only."
     )
     advice = f" Ask for {asked} in an allocation request, because only that speed has been reached."
     return [said + advice * (of_papers >= 1)]
