@@ -9,6 +9,8 @@ from nemo_prorl.report.panels import Kind
 
 PLOT_PX = 240
 AXIS: dict[str, Any] = {"automargin": True, "zeroline": False, "nticks": 6}
+FEW_STEPS = 6
+"""Up to so many steps, each has a mark on the axis; there is no mark between two steps."""
 PLOT_WIDTH_PX, LETTER_PX = 300, 7
 """Width of the plot on the narrowest page, and of a letter in a stage's name."""
 
@@ -27,6 +29,8 @@ def plotly_figure(drawing: Drawing) -> dict[str, Any]:
         y_axis["range"] = [scale.low, scale.high]
     elif scale.low == 0:
         y_axis["rangemode"] = "tozero"
+    steps = [line.points.steps for line in drawing.lines]
+    num_steps = max(float(one.max()) for one in steps) - min(float(one.min()) for one in steps)
     # The stages' names stand above the plot, where there is room for them on a phone.
     look = {"xref": "x", "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False}
     stages = drawing.stages if len(drawing.stages) > 1 else ()
@@ -42,7 +46,8 @@ def plotly_figure(drawing: Drawing) -> dict[str, Any]:
         "hovermode": "x unified",
         "hoverlabel": {"namelength": -1},
         "showlegend": False,
-        "xaxis": AXIS | {"tickformat": ",d", "hoverformat": ",d"},
+        "xaxis": AXIS
+        | {"tickformat": ",~f", "hoverformat": ",d", "dtick": 1 if num_steps <= FEW_STEPS else None},
         "yaxis": y_axis,
         "shapes": _shapes(drawing),
         "annotations": stage_names,

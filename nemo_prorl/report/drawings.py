@@ -88,6 +88,11 @@ class Drawing:
     band: Band | None = None
     """A forecast of the first line."""
 
+    @property
+    def has_legend(self) -> bool:
+        """Returns whether the lines need names: even a single area does, because it is one of several kinds."""
+        return len(self.lines) > 1 or self.panel.kind is not Kind.lines
+
 
 def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
     """Returns one drawing for a single run, one per series for several runs; none without numbers."""
@@ -99,6 +104,8 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
         lines = []
         for place, (metric, label) in enumerate(series, start=1):
             is_domain = metric.count("/") == 2 and label in domains
+            if is_domain and len(domains) == 1 and any(line.label == "all" for line in lines):
+                continue  # the same line once more
             colour = INK if label == "all" else domains.index(label) + 1 if is_domain else place
             if line := _line(runs[0], metric, label, colour, panel):
                 lines.append(line)

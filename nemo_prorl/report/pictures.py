@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 from nemo_prorl.report.drawings import MAX_MARKERS, Drawing
 from nemo_prorl.report.panels import Kind
@@ -21,6 +23,10 @@ PALETTE = (
 )  # fmt: skip
 """Text colour, then line colours, on white; page/page.css has the same for light mode and others for dark."""
 RESET, STAGE = "#b4232f", "#9aa3af"
+TITLE_LETTERS = 52
+"""Most letters in a line of a chart's title."""
+LEGEND_ROW = 0.075
+"""Height of a line of a legend, as a share of the chart's."""
 COLUMNS, CHART_INCHES, TITLE_INCHES = 3, (4.4, 3.0), 0.3
 
 
@@ -51,7 +57,8 @@ def colour(number: int) -> str:
 
 
 def _draw(axis: Any, drawing: Drawing) -> None:
-    if drawing.panel.kind is Kind.lines:
+    is_area = drawing.panel.kind is not Kind.lines
+    if not is_area:
         for line in drawing.lines:
             for member in line.members:
                 axis.plot(*member, color=colour(line.colour), linewidth=0.7, alpha=0.35)
@@ -78,14 +85,26 @@ def _draw(axis: Any, drawing: Drawing) -> None:
         shade = RESET if number is None else colour(number)
         axis.axvline(step, color=shade, linestyle="--", linewidth=0.9, alpha=0.6)
     unit = f" ({drawing.panel.unit})" if drawing.panel.unit else ""
-    axis.set_title(f"{drawing.panel.title}{unit}", fontsize=10)
+    title = fill(f"{drawing.panel.title}{unit}", TITLE_LETTERS)
+    axis.set_title(title, fontsize=8 if "\n" in title else 10)
+    axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     axis.set_xlabel("step", fontsize=9)
     axis.tick_params(labelsize=8)
     axis.grid(alpha=0.2)
     axis.spines[["top", "right"]].set_visible(False)
     if drawing.scale.is_log:
         axis.set_yscale("log")
+        low, high = axis.get_ylim()
+        if high < 5 * low:  # hardly a mark is a power of ten
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter("{x:g}")
     else:
         axis.set_ylim(drawing.scale.low, drawing.scale.high)
-    if len(drawing.lines) > 1:
-        axis.legend(fontsize=7, framealpha=0.8, edgecolor="none", ncols=2 if len(drawing.lines) > 4 else 1)
+    if drawing.has_legend:
+        columns = 2 if len(drawing.lines) > 3 else 1
+        if is_area:  # its legend stands above it
+            high = axis.get_ylim()[1]
+            axis.set_yticks([tick for tick in axis.get_yticks() if tick <= high])
+            axis.set_ylim(0, high / (0.96 - LEGEND_ROW * -(-len(drawing.lines) // columns)))
+        place = "upper left" if is_area else "best"
+        axis.legend(fontsize=7, framealpha=0.8, edgecolor="none", ncols=columns, loc=place)

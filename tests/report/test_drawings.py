@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects
@@ -21,6 +22,7 @@ from nemo_prorl.report.panels import SECTIONS, Kind, Panel, expand, names_in
 from nemo_prorl.report.runs import BEFORE, NOW, Run, read_run
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.types import PARTS
+from tests.report.made_up_runs import DOMAINS
 from tests.training.conftest import ScriptedGrader, verdict
 from tests.training.test_trainer import Run as ScriptedRun
 
@@ -163,6 +165,53 @@ def test_plotly_and_matplotlib_take_every_drawing(
     )
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert pictures.plt.get_fignums() == []
+
+
+def test_a_run_of_two_steps_has_marks_at_steps_only(make_run: Callable[..., Run]) -> None:
+    for num_steps, between in ((2, 1), (60, None)):
+        (drawing,) = draw(PANELS["kl"], [make_run(num_steps=num_steps, num_stages=1)])
+        assert plotly_figure(drawing)["layout"]["xaxis"]["dtick"] == between
+
+
+def test_the_only_domain_is_not_drawn_twice(make_run: Callable[..., Run]) -> None:
+    run = make_run(
+        lambda record: {key: record[key] for key in record if not {*key.split("/")} & {*DOMAINS[1:]}}
+    )
+    for name in ("validation", "reward_by_domain"):
+        (drawing,) = draw(PANELS[name], [run])
+        assert [line.label for line in drawing.lines] == ["all"]
+    (drawing,) = draw(PANELS["mix"], [run])
+    assert [line.label for line in drawing.lines] == [DOMAINS[0]]
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("num_steps", [2, 200])
+def test_a_picture_is_legible(
+    num_steps: int, make_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Marks are at whole steps, no title leaves its chart, every area has a name, and no legend covers an area."""
+
+    def only_informative(record: dict[str, Any]) -> dict[str, Any]:
+        others = ("all_right", "all_wrong", "all_equal")
+        return record | {f"dynamic_sampling/num_{name}": 0.0 for name in others}
+
+    run = make_run(only_informative, num_steps=num_steps, num_stages=1)
+    monkeypatch.setattr(pictures.plt, "close", lambda figure: figure.canvas.draw())
+    drawings = [one for panel in PANELS.values() for one in draw(panel, [run])]
+    pictures.picture(drawings, tmp_path / "a.png", title="all")
+    figure = pictures.plt.gcf()
+    for axis, drawing in zip(figure.axes, drawings, strict=False):
+        assert all(float(tick).is_integer() for tick in axis.get_xticks())
+        box, title = axis.get_window_extent(), axis.title.get_window_extent()
+        assert title.width <= box.width, drawing.panel.title
+        if drawing.panel.kind is Kind.lines:
+            continue
+        legend = axis.get_legend()
+        assert [text.get_text() for text in legend.get_texts()] == [line.label for line in drawing.lines]
+        top = max(np.sum([line.points.values for line in drawing.lines], axis=0))
+        assert legend.get_window_extent().y0 >= axis.transData.transform((0, top))[1], drawing.panel.title
+    monkeypatch.undo()
+    pictures.plt.close("all")
 
 
 def curve(values: list[float]) -> Curve:
