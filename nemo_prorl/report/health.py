@@ -67,8 +67,7 @@ def bests_of(run: Run) -> list[Best]:
     comparable = [one for one in validations if one.get(MEASUREMENT) == validations[-1].get(MEASUREMENT)]
     for domain, key in keys.items():
         if points := [(float(record[key]), int(record["step"])) for record in comparable if key in record]:
-            best = max(points, key=lambda point: point[0])
-            bests.append(Best(domain, points[0][0], points[-1][0], *best))
+            bests.append(Best(domain, points[0][0], points[-1][0], *max(points)))
     return bests
 
 
