@@ -61,7 +61,7 @@ def write_recorded(
         for number in (0, *range(step, num_prompts, max(steps))):
             prompt = Prompt(
                 uid=f"sums/{number}#{step}", domain=DOMAINS[number // 2 % 2], source="sums", token_ids=(1,), task={},
-                text=f"<user>Question {number}: {question}<assistant>",
+                text=f"<user>Question 1{number}: {question}<assistant>",
             )  # fmt: skip
             for sibling in range(num_siblings):
                 text, score = answer(number, step, sibling)

@@ -77,7 +77,7 @@ def test_a_prompt_has_the_mean_of_all_its_rollouts_at_each_step(tmp_path: Path) 
     (prompt,) = [one for one in found["prompts"] if one["name"] == "sums/0"]
     visits = [(visit["step"], visit["num"], visit["mean"]) for visit in prompt["visits"]]
     assert visits == [(2, 8, 0.25), (4, 8, 0.5), (6, 8, None)]
-    assert prompt["text"].startswith("<user>Question 0: What is")
+    assert prompt["text"].startswith("<user>Question 10: What is")
 
 
 def test_a_character_of_several_tokens_belongs_to_the_last() -> None:
@@ -183,9 +183,10 @@ def test_of_a_prompt_steps_far_apart_and_the_best_and_worst_rollouts_are_chosen(
 
 def test_what_fits_is_shown_as_a_whole() -> None:
     prompts = {("math", name): visits(*range(1, 13), scores=(0.5, None, 1.0, 0.0, 0.2)) for name in "abc"}
+    prompts["math", "nothing"] = {12: [{"sibling": 0, "score": 0.0, "num_tokens": 0}]}
     chosen = choose(prompts, limit=3 * 12 * 50)
-    assert [prompt["name"] for prompt in chosen] == ["a", "b", "c"]
-    for prompt in chosen:
+    assert [prompt["name"] for prompt in chosen] == ["a", "b", "c", "nothing"]
+    for prompt in chosen[:-1]:
         assert [visit["step"] for visit in prompt["visits"]] == list(range(1, 13))
         for visit in prompt["visits"]:
             assert [one["score"] for one in visit["rollouts"]] == [1.0, 0.5, 0.2, 0.0, None]
@@ -267,6 +268,8 @@ SEEN = """(() => {
     facts: texts(".responses .quiet"), clipped: texts(".tokens .clipped_high").length,
     masked: texts(".tokens .masked").length, red: texts(".tokens .low").length, blue: texts(".tokens .high").length,
     hacked: window.hacked ?? 0, images: document.images.length, scripts: document.scripts.length,
+    letters: [..."שלום"].map((letter) => [...document.querySelectorAll(".responses article:first-child .tokens span")]
+      .find(({ textContent }) => textContent === letter)?.getBoundingClientRect().left),
     token: texts("#token")[0], prompt: texts(".prompt")[0],
     wide: [...document.querySelectorAll(".tokens")].some((one) => one.scrollWidth > one.clientWidth),
   };
@@ -333,13 +336,14 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         seen = found[view]
         assert seen["needed"] <= seen["width"]
         assert not seen["wide"]
-        assert seen["prompt"] == visible(f"<user>Question 0: {HOSTILE}<assistant>")
-        assert sorted(seen["labels"])[0].startswith("0: </script>")  # without what all prompts begin with
+        assert seen["prompt"] == visible(f"<user>Question 10: {HOSTILE}<assistant>")
+        assert sorted(seen["labels"])[0].startswith("10: </script>")  # without what all prompts begin with
         assert (seen["hacked"], seen["images"], seen["scripts"]) == (0, 0, 2)
         assert seen["steps"] == [2, 4, 6]
         text = visible(HOSTILE) + "<|end|>"
         assert [response.replace("·", "") for response in seen["responses"]] == [text] * 3
         assert "·" in seen["responses"][0]  # the first bytes of 😀
+        assert seen["letters"] == sorted(seen["letters"], reverse=True)  # Hebrew is read from the right
         assert "score 1.00, right" in seen["facts"][-1]  # the best is open
         assert seen["red"] > 50
         assert seen["masked"] == 2  # the best of step 2 was not trained on
