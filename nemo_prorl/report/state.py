@@ -140,7 +140,7 @@ def describe(signs: Signs, jobs: Jobs) -> tuple[str, str]:
         return _of_active(signs, last, jobs.held)
     if stage in signs.failures:
         again = f" But {jobs.next.waiting}." if jobs.next and jobs.next.stage == stage else ""
-        return "failed", f"{stage} failed {signs.where}: {signs.failures[stage]}{again}"
+        return "failed", f"failed {signs.where}: {signs.failures[stage]}{again}"
     if active := next((job for job in jobs.submitted if job.is_active), None):
         before = f"; {signs.pause}" if signs.has_begun else ", and has not trained yet"
         return "starting", f"job {active.job} of {active.stage} is on its nodes{before}."

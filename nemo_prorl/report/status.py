@@ -167,7 +167,9 @@ def status_table(found: Sequence[RunStatus], width: int = 80) -> list[str]:
         seen, left = (
             "-" if age_s is None else short_duration(age_s) for age_s in (status.seen_s, status.left_s)
         )
-        name = name if len(name) <= room else f"…{name[1 - room :]}"
+        if len(name) > room:
+            last = f"…/{Path(name).name}"
+            name = last if len(last) <= room else f"…{name[1 - room :]}"
         alarms = str(len(status.alarms) or "-")
         rows.append((name, status.state, status.stage[:8], step, seen, *scores, left, alarms))
     return [
@@ -224,7 +226,7 @@ def _without_steps(folder: Path, starts: Sequence[Start], jobs: Jobs, error: Exc
     elif starts or jobs.every or failures:
         signs = Signs(
             stage=stage,
-            where="before its first step",
+            where=f"before the first step of {stage}",
             start=starts[-1] if starts else None,
             seen_s=seen_s,
             failures=failures,

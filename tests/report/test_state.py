@@ -105,7 +105,7 @@ GUESS = " (a guess: squeue says nothing of it here)."
         ("ended", DOWN, {"end": "no GPU."}, "stopped",
          f"stopped {AGO}: no GPU; job 35 ended 3 min ago: crashed. The same submission goes on."),
         ("training", queue(j35="RUNNING"), {"failures": {"run1": "no GPU."}}, "failed",
-         f"run1 failed {WHERE}: no GPU."),
+         f"failed {WHERE}: no GPU."),
     ],
 )  # fmt: skip
 def test_a_run_whose_job_began(
@@ -166,7 +166,7 @@ def test_a_failed_stage_that_was_submitted_again(tmp_path: Path) -> None:
     found = said(tmp_path, queue(j40="PENDING Priority"), failures={"run1": "no GPU."})
     assert found == (
         "failed",
-        f"run1 failed {WHERE}: no GPU. But job 40 of run1 waits in the queue (Priority).",
+        f"failed {WHERE}: no GPU. But job 40 of run1 waits in the queue (Priority).",
     )
 
 

@@ -150,7 +150,7 @@ def test_a_run_that_failed(folder: Path) -> None:
     mark_failed(folder, "run2", reason="the loss is not finite.")
     status = read_status(folder)
     assert (status.state, status.left_s) == ("failed", None)
-    assert status.sentence == "run2 failed after step 30 of 40 of run2: the loss is not finite."
+    assert status.sentence == "failed after step 30 of 40 of run2: the loss is not finite."
 
 
 def test_a_stage_that_is_done_and_the_next_one_in_the_queue(folder: Path) -> None:
@@ -195,8 +195,8 @@ def only_starts(folder: Path, age_s: float, end: str = "") -> None:
         (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\n"), "no run", "not that of a run"),
         (lambda folder: only_starts(folder, 60.0), "starting", "run1 starts, since "),
         (lambda folder: only_starts(folder, 5000.0), "silent", "last seen 83 min ago"),
-        (lambda folder: only_starts(folder, 60.0, "no GPU"), "stopped", "before its first step, 60 s ago: no GPU."),
-        (lambda folder: mark_failed(folder, "run1", reason="no GPU."), "failed", "its first step: no GPU."),
+        (lambda folder: only_starts(folder, 60.0, "no GPU"), "stopped", "before the first step of run1, 60 s ago"),
+        (lambda folder: mark_failed(folder, "run1", reason="no GPU."), "failed", "failed before the first step of run1: no"),
     ],
 )  # fmt: skip
 def test_folders_without_a_step(tmp_path: Path, make: Any, state: str, must_say: str) -> None:
@@ -270,6 +270,10 @@ def test_several_runs_are_a_table_of_one_line_each(folder: Path, capsys: pytest.
             "cancelled", "a_long_s", "99999/99999", "120m", "-0.123", "0.988", "116d", "10",
         ]  # fmt: skip
         assert first.split()[0].endswith("end")
+    *_, cut = status_table(
+        [replace(status, run_dir="runs/second_try"), replace(status, run_dir="runs/of_mine/a2")], 80
+    )
+    assert cut.split()[0] == "…/a2"  # whole names of folders, if they fit
 
 
 def test_it_loads_neither_torch_nor_the_configuration(folder: Path) -> None:
