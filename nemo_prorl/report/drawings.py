@@ -101,7 +101,7 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
     if len(runs) == 1:
         # A domain has the same colour in all charts.
         domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/score", metrics)})
-        lines = []
+        lines: list[Line] = []
         for place, (metric, label) in enumerate(series, start=1):
             is_domain = metric.count("/") == 2 and label in domains
             if is_domain and len(domains) == 1 and any(line.label == "all" for line in lines):

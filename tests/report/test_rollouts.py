@@ -337,7 +337,12 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         assert seen["needed"] <= seen["width"]
         assert not seen["wide"]
         assert seen["prompt"] == visible(f"<user>Question 10: {HOSTILE}<assistant>")
-        assert sorted(seen["labels"])[0].startswith("10: </script>")  # without what all prompts begin with
+        assert sorted(seen["labels"]) == [
+            "10",
+            "12",
+            "14",
+            "16",
+        ]  # without what all prompts begin and end with
         assert (seen["hacked"], seen["images"], seen["scripts"]) == (0, 0, 2)
         assert seen["steps"] == [2, 4, 6]
         text = visible(HOSTILE) + "<|end|>"

@@ -19,10 +19,16 @@
     "trainer − sampler (blue: trainer higher)": (sampler, trainer) =>
       Math.sign(trainer - sampler) * Math.sqrt(Math.abs(trainer - sampler)),
   };
-  // Characters with which all prompts begin, such as a system prompt; the list shows what follows.
-  let numCommon = prompts.length ? prompts[0].text.length : 0;
-  for (const { text } of prompts) while (!text.startsWith(prompts[0].text.slice(0, numCommon))) numCommon--;
-  while (numCommon && /[\p{L}\p{N}]$/u.test(prompts[0].text.slice(0, numCommon))) numCommon--; // keeps words whole
+  // Characters with which all texts begin, in whole words.
+  function numCommon(texts) {
+    let count = texts.length ? texts[0].length : 0;
+    for (const text of texts) while (!text.startsWith(texts[0].slice(0, count))) count--;
+    while (count && /[\p{L}\p{N}]$/u.test(texts[0].slice(0, count))) count--;
+    return count;
+  }
+  // The list shows what stands between a system prompt and the beginning of the answer.
+  const texts = prompts.map(({ text }) => text);
+  const begin = numCommon(texts), end = numCommon(texts.map((text) => [...text].reverse().join("")));
   const shown = (number, digits = 2) => (number === null ? "–" : number.toFixed(digits).replace("-", "−"));
   const matches = (rollout) => OUTCOMES[form.elements.outcome.value](rollout);
   const sorted = (values) => [...new Set(values)].sort((a, b) => (a < b ? -1 : 1));
@@ -50,7 +56,7 @@
   function showList() {
     const found = prompts.filter(fits);
     list.replaceChildren(quiet(`${found.length} prompts, mean scores`), ...found.map((prompt) => {
-      const text = (prompt.text.slice(numCommon) || prompt.text).slice(0, 160).replace(/\s+/g, " ");
+      const text = (prompt.text.slice(begin, prompt.text.length - end) || prompt.text).slice(0, 160).replace(/\s+/g, " ");
       const means = visitsOf(prompt).map(({ step, mean }) => `${step}: ${shown(mean)}`).join(" → ");
       return element("button", { type: "button", value: prompt.name, onclick: () => show(prompt, true) },
         element("b", { textContent: prompt.domain }), element("small", { textContent: `step ${means}` }),
