@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 from nemo_prorl.config import ControllerAction
 from nemo_prorl.run_folder.events import EventKind
@@ -54,6 +55,7 @@ def draw_replay(result: Replay, path: Path, *, title: str) -> None:
     if any(record.get(KL, 0) > 0 for record in result.records):
         axes[0].set_yscale("log")
     axes[-1].set_xlabel("step")
+    axes[-1].xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     _name_marks(axes[0], result)
     if marks:
         handles = list(marks.values())
@@ -73,7 +75,7 @@ def _draw_series(axis: Any, records: Sequence[Mapping[str, Any]], series: Mappin
     if not axis.lines:
         axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, ha="center", color=_HAPPENED)
     elif any(series.values()):
-        axis.legend(fontsize=8, frameon=False, loc="best")
+        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))  # beside the lines
 
 
 def _marks(result: Replay) -> Iterator[tuple[int, dict[str, Any]]]:
