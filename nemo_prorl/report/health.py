@@ -14,8 +14,8 @@ from nemo_prorl.training.control.checks import Check, Followed
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Held-out reward of a domain, or one of the two means: at the first validation, now, and at its best, of equal ones
-    the last; of the validations that measured the same as the newest."""
+    """Held-out reward of a domain, or one of the two means: at the first validation, now, and at its best (of equal
+    ones the last); of the validations that measured the same as the newest."""
 
     domain: str
     first: float
