@@ -93,9 +93,9 @@ def plan(*, smoke: bool) -> str:
     return f"""Trains a policy of 0.6 million parameters on puzzles of which it solves only the
 smallest:
   1. {NUM_SAMPLES} samples of every held-out problem from the base policy  about 1 minute
-  2. two stages of 15 steps of `train`, a hard reset in between  about 5 minutes
+  2. two stages of 15 steps of `train`, a hard reset in between  about 3 minutes
   3. {NUM_SAMPLES} samples of every problem again, a table and a picture   about 1 minute
-In all seven to eight minutes on two cores. The same command continues an
+In all four to six minutes on two cores. The same command continues an
 interrupted demo."""
 
 
