@@ -362,7 +362,7 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
     options = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
     for key in SAME_ON_RESUME:
         before, now = (reduce(getitem, key.split("."), tree) for tree in options)
-        if before != now:
+        if repr(before) != repr(now):  # the order of files counts, too
             raise ConfigError(
                 f"stage {config.stage.name} in {run_dir} was begun with {key}={before} and would be resumed with "
                 f"{key}={now}: write the same value, or another exp_manager.explicit_log_dir."

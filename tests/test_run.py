@@ -92,6 +92,16 @@ def test_other_prompts_another_order_or_another_model_are_refused(
         check_same_run(config, tmp_path)
 
 
+def test_the_order_of_the_files_stays(tmp_path: Path) -> None:
+    """It decides which of two files of equal weight comes first."""
+    files = [("b.parquet", 1.0), ("a.parquet", 1.0)]
+    begun, now = (RunConfig(data=DataConfig(train=dict(order))) for order in (files, files[::-1]))
+    write_resolved(begun, tmp_path / "stages" / "main.yaml")
+    check_same_run(begun, tmp_path)
+    with pytest.raises(ConfigError, match=r"was begun with data\.train="):
+        check_same_run(now, tmp_path)
+
+
 def test_what_may_be_tuned_on_the_way_passes(tmp_path: Path) -> None:
     begin_stage(tmp_path)
     config = RunConfig(
