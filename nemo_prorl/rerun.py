@@ -237,10 +237,7 @@ def _machinery(
             grader = stack.enter_context(run.graders(config.reward, ranks, log_dir))
         policy, state = run.build_policy(config, ranks, plan.start)
         policy.finish_training()
-        if state.prompts:
-            if plan.start.is_resume:
-                run.check_same_rows(inputs.prompts, state)
-            inputs.prompts.restore(state.prompts)
+        run.restore_prompts(inputs.prompts, state, is_resume=plan.start.is_resume)
         if is_live:
             other_sampler = stack.enter_context(
                 run.build_sampler(config, ranks, inputs.tokenizer, reads_weights=False)
