@@ -53,6 +53,10 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.step is not None and given.steps is not None:
         raise ConfigError("--step and --steps are both given: write one of them.")
+    if given.step is not None and given.step < 1:
+        raise ConfigError(f"--step {given.step} is no step: write 1 or more.")
+    if given.tolerance is not None and not 0 <= given.tolerance < math.inf:
+        raise ConfigError(f"--tolerance {given.tolerance:g} is no difference: write 0 or more, such as 1e-4.")
     with terminal.shown(speaks=rank_from_environment() == 0):
         terminal.wait_for("reading the run")
         from nemo_prorl.run_folder.records import read_digests

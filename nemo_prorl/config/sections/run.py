@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel
 from nemo_prorl.config.sections.checks import ConfigError, require
@@ -95,12 +95,11 @@ def _check_remix(config: RunConfig) -> None:
     """Raises ConfigError for a signal whose action would change nothing."""
     if config.data.mix is DataMix.uniform:
         return
-    for name in (option.name for option in fields(config.controller)):
-        if getattr(getattr(config.controller, name), "action", None) is ControllerAction.remix:
-            raise ConfigError(
-                f"controller.{name}.action=remix with data.mix=difficulty: the stage has that mix already: write "
-                f"controller.{name}.action=reset, for example, or data.mix=uniform."
-            )
+    for name in config.controller.remixing:
+        raise ConfigError(
+            f"controller.{name}.action=remix with data.mix=difficulty: the stage has that mix already: write "
+            f"controller.{name}.action=reset, for example, or data.mix=uniform."
+        )
 
 
 def _check_low_rank(config: RunConfig) -> None:
