@@ -84,19 +84,14 @@ def train(config: RunConfig) -> int:
     checkpoint.
     """
     run_dir, trainer = Path(config.exp_manager.explicit_log_dir), config.trainer
-    stage = config.stage.name
     terminal.wait_for("waiting for all ranks")
     ranks = initialise(
         trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
     )
     # Only the main rank reads the folder, because a shared file system may show other ranks an older state, and because
     # a thousand ranks that list one folder would overload the file system.
-    if ranks.on_main(lambda: markers.is_done(run_dir, stage)):
+    if said := ranks.on_main(lambda: stages.said_of_done(run_dir, config.stage.name)):
         if ranks.layout.is_main:
-            said = (
-                f"stage {stage} is already done in {run_dir}; to train it further, remove "
-                f"{markers.done_marker(run_dir, stage)} and raise trainer.num_steps"
-            )
             print(terminal.fitted(said, sys.stdout))
         return 0
     with ExitStack() as lock:

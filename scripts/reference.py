@@ -16,6 +16,7 @@ from nemo_prorl.__main__ import COMMANDS, load
 from nemo_prorl.config import DataBuildConfig, RunConfig
 from nemo_prorl.config.help import Option, entries, type_name, value_text
 from nemo_prorl.run_folder.metric_docs import METRICS
+from nemo_prorl.run_folder.terminal import folded
 from reward.__main__ import main as reward_main
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -96,7 +97,8 @@ def _help(command: Callable[[list[str]], int], words: list[str]) -> list[str]:
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
         command([*words, "--help"])
     text = EVERYWHERE.sub("", printed.getvalue().partition(OPTIONS_BEGIN)[0])
-    return ["", "```text", *text.rstrip().splitlines(), "```"]
+    lines = (folded(line, 100) for line in text.rstrip().splitlines())
+    return ["", "```text", *"\n".join(lines).splitlines(), "```"]
 
 
 def _tables(schema: type, without: str = "") -> Iterator[str]:

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,24 @@ def test_help_says_which_commands_there_are(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_without_line_breaks_in_a_paragraph(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
     assert ended.value.code == 0
-    assert f"usage: python -m nemo_prorl {command}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"usage: python -m nemo_prorl {command}" in said
+    broken = [
+        (
+            line,
+            following,
+        )  # a terminal of 80 columns would fold the line, and break it again after a few words
+        for line, following in pairwise(said.splitlines())
+        if len(line) > 80 and line[-1] not in ".)" and re.match(r" *[a-z](?!.*  )", following)
+    ]
+    assert broken == []
 
 
 def test_help_of_train_lists_every_option_configuration_and_stage(capsys: pytest.CaptureFixture[str]) -> None:

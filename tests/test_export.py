@@ -89,7 +89,9 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = RunState(stage="first", num_updates=80, num_resets=2, last_reset_step=10)
     for step in (10, 20):
         state.step = state.stage_step = step
-        state.validation.append({"step": step, "reward": step / 40, "math/pass_at_1": 0.25})
+        state.validation.append(
+            {"step": step, "reward": step / 40, "math/pass_at_1": 0.25, "num_rollouts": 1024.0}
+        )
         writer.save(ImportedPolicy(hf), state, score=step / 40)  # type: ignore[arg-type]
     return folder
 
@@ -121,7 +123,8 @@ def test_a_run_is_exported_with_its_card(
     for line in (
         "| run | sums |", "| stage | first |", "| step | 20 (20 of this stage) |", "| optimizer updates | 80 |",
         "| resets of the reference | 2, the last after step 10 |", "| nemo_prorl | commit abc123 |",
-        "| torch | 2.13.0 |", "| reward | 0.5000 |", "| math/pass_at_1 | 0.2500 |", "## Held-out scores at step 20",
+        "| torch | 2.13.0 |", "| reward | 0.5000 |", "| math/pass_at_1 | 0.2500 |",
+        "| num_rollouts | 1,024 |", "## Held-out scores at step 20",
         "| warm | 30 | 8 x 4 | 512 | 2e-06 | 0.0001 | advantage group_std, objective clip |",
         "| sums/train.parquet | 1 in warm, 1 in first |", "| data/first.jsonl | 0.5 in first |",
     ):  # fmt: skip

@@ -44,7 +44,6 @@ from nemo_prorl.run import (
     restore_prompts,
     train,
 )
-from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import Checkpoint
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.markers import (
@@ -59,6 +58,7 @@ from nemo_prorl.run_folder.markers import (
 from nemo_prorl.run_folder.origin import write_resolved
 from nemo_prorl.run_folder.starts import read_starts
 from nemo_prorl.run_folder.telemetry import RunLog
+from nemo_prorl.training import stages
 from nemo_prorl.training.checkpoint import CheckpointNotSaved
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.training.trainer import StoppedByController
@@ -233,7 +233,7 @@ def test_the_main_rank_says_for_all_that_a_stage_is_done(
 ) -> None:
     """A shared file system may show the others an older folder, and a rank that goes on alone would wait for ever."""
     asked: list[str] = []
-    monkeypatch.setattr(markers, "is_done", lambda *_: not asked.append("once"))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(stages, "is_done", lambda *_: not asked.append("once"))  # type: ignore[func-returns-value]
     of_thread: dict[int, ThreadRanks] = {}
     monkeypatch.setattr(run, "initialise", lambda *_, **__: of_thread[get_ident()])
 

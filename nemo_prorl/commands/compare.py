@@ -13,8 +13,9 @@ from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import check_writable, replace_text
 
-EPILOG = """Each DIR was written by `evaluate suite=NAME out=DIR`. Give them in the order of training, the base model
-first. docs/evaluation.md says how benchmarks are classified."""
+EPILOG = """\
+Each DIR was written by `evaluate suite=NAME out=DIR`. Give them in the order of training, the base model first. \
+docs/evaluation.md says how benchmarks are classified."""
 
 
 def main(arguments: Sequence[str]) -> int:

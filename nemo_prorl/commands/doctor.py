@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from nemo_prorl.doctor.examine import Place
 
 DESCRIPTION = """\
-KEY=VALUE   any option of `train --help`; with model.path and data.train, also checks model and data as `train --check`
-            does, disk space for a checkpoint, and the sandbox for the domains of the data
+KEY=VALUE   any option of `train --help`; with model.path and data.train, also checks model and data as `train \
+--check` does, disk space for a checkpoint, and the sandbox for the domains of the data
 
-Exit code: 0, 1 if a check fails, 2 for a mistake in the configuration. On several nodes start one task per node
-(srun --nodes=4 --ntasks-per-node=1 ...): every node writes FOLDER/NODE.json, the first prints all of them, and with
+Exit code: 0, 1 if a check fails, 2 for a mistake in the configuration. On several nodes start one task per node \
+(srun --nodes=4 --ntasks-per-node=1 ...): every node writes FOLDER/NODE.json, the first prints all of them, and with \
 MASTER_ADDR and MASTER_PORT the network between the nodes is measured. The launchers do this as their first step."""
 
 WAIT_S = 240.0

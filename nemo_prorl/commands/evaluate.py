@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 SHORT = {"benchmarks": "evaluation.benchmarks", "data_dir": "evaluation.data_dir", "out": "evaluation.out"}
 EPILOG = """model.path=DIR     the Hugging Face checkpoint
-suite=NAME         a list of benchmarks with its settings: paper, reasoning_boundary,
-                   reasoning_boundary_puzzles, validation, smoke
+suite=NAME         a list of benchmarks with its settings: paper, reasoning_boundary, reasoning_boundary_puzzles, \
+validation, smoke
 benchmarks=A,B     these benchmarks instead of a suite's (--list shows all)
 data_dir=DIR       folder of the benchmarks' files (default: data/benchmarks)
 out=DIR            folder for samples and results (default: evaluations/ and the model's name)
 KEY=VALUE          any option of `train --help`, such as validation.num_rollouts=64
 
-data=FILE          held-out problems instead of benchmarks (docs/data.md has the columns); may be given several times
+data=FILE          held-out problems instead of benchmarks (docs/data.md has the columns); may be given several \
+times
 
 After an interruption the same command continues. docs/evaluation.md has the details."""
 

@@ -11,9 +11,9 @@ from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 
 DESCRIPTION = """\
-Fits a sigmoid to the pass rate of the training rollouts since the stage's last reset, and prints the end of the stage
-and the next steps with intervals of 80 %. Where the records do not allow that, it says why. It only reads files; the
-reset controller does not use it. Exit code: 0, also if it cannot tell."""
+Fits a sigmoid to the pass rate of the training rollouts since the stage's last reset, and prints the end of the \
+stage and the next steps with intervals of 80 %. Where the records do not allow that, it says why. It only reads \
+files; the reset controller does not use it. Exit code: 0, also if it cannot tell."""
 
 
 def main(arguments: Sequence[str]) -> int:

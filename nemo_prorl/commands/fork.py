@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from nemo_prorl.fork.arms import ArmRun
 
 DESCRIPTION = """\
-  fork runs/mine --at 400 --arm nothing --arm 'third_lr: trainer.learning_rate=7e-7' \\
-       --arm 'reset: stage.reset_reference=true stage.reset_optimizer=true' --steps 40 --seeds 3
+  fork runs/mine --at 400 --steps 40 --seeds 3 --arm nothing \\
+       --arm 'third_lr: trainer.learning_rate=7e-7' \\
+       --arm 'reset: stage.reset_reference=true stage.reset_optimizer=true'
 
-Each arm is a child stage in a folder of its own and only goes on, unless its
-options reset something; the first is what the others are compared with. The run
-itself is not changed and may be training. Finished arms are not trained again:
-the same command goes on after an interruption, and with more seeds or arms it
-trains what is new. docs/experiments.md says what the table means."""
+Each arm is a child stage in a folder of its own and only goes on, unless its options reset something; the first is \
+what the others are compared with. The run itself is not changed and may be training. Finished arms are not trained \
+again: the same command goes on after an interruption, and with more seeds or arms it trains what is new. \
+docs/experiments.md says what the table means."""
 
 
 def main(arguments: Sequence[str]) -> int:

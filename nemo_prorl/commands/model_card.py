@@ -53,7 +53,7 @@ def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
         *_section("Checkpoint", ("fact", "value"), facts.items()),
         "",
         *_training(stages),
-        *_held_out(record, run_dir),
+        *_held_out(state, run_dir),
         *_evaluations(evaluations),
         "## Licence",
         "",
@@ -91,18 +91,19 @@ def _training(stages: Mapping[str, dict[str, Any]]) -> Iterator[str]:
         yield from [*_section("Data", ("file", "weight"), files), ""]
 
 
-def _held_out(record: Mapping[str, Any], run_dir: Path) -> Iterator[str]:
+def _held_out(state: Mapping[str, Any], run_dir: Path) -> Iterator[str]:
     """Yields the last validation before the checkpoint: its metrics and, where each prompt's result is recorded, the
     interval of the mean reward."""
-    state = record["state"]
     if not state["validation"]:
         yield from ["No validation was made.", ""]
         return
     last = state["validation"][-1]
-    numbers = {name: f"{value:.4f}" for name, value in last.items() if name != "step"}
-    if record["score"] is not None:
-        numbers = {"monitored metric of this checkpoint": f"{record['score']:.4f}", **numbers}
-    yield from _section(f"Held-out scores at step {last['step']}", ("metric", "value"), numbers.items())
+    rows = (
+        (name, f"{value:,.0f}" if name.rpartition("/")[2].startswith("num_") else f"{value:.4f}")
+        for name, value in last.items()
+        if name != "step"
+    )
+    yield from _section(f"Held-out scores at step {last['step']}", ("metric", "value"), rows)
     try:
         rewards = list(read_rewards(run_dir, state["stage"], last["step"]).values())
     except FileNotFoundError:

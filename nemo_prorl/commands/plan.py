@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from nemo_prorl.engines.megatron.architecture import Architecture
 
 DESCRIPTION = """\
-stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it
-            (default: the papers' eight runs, run1 to run8, or what another --config-name says)
+stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it (default: the papers' \
+eight runs, run1 to run8, or what another --config-name says)
 KEY=VALUE   any option of `train --help`; it applies to every stage
 
---memory, --time and --tail are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/
-has their formulas."""
+--memory, --time and --tail are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/ has \
+their formulas."""
 
 
 _MEAN, _NEWEST = "response/tokens_mean", 20
@@ -149,13 +149,13 @@ def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:
 
 def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architecture | None) -> list[str]:
     """Returns the lines of --memory, --time and --tail. Raises ConfigError for a stage that does not fit."""
+    from nemo_prorl.cluster.plan.text import large
     from nemo_prorl.cluster.scale import text
     from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
 
     plans = [plan_of(case) for case in cases]
     first = cases[0]
-    size = f"{first.model.num_parameters / 1e9:.2f} B parameters"
-    lines = [f"{size} on {first.cluster}, {first.gpu.name.upper()}"]
+    lines = [f"{large(first.model.num_parameters)} parameters on {first.cluster}, {first.gpu.name.upper()}"]
     if given.memory:
         lines += ["", *text.memory_text(plans, first.gpu)]
     if given.time:

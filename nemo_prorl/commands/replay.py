@@ -16,8 +16,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(
         "replay",
         __doc__,
-        "KEY=VALUE   an option of the controller, such as controller.kl_spike.ratio=3 (`train --help` lists them), or\n"
-        "            stage=NAME for the options of a stage. The controller is replayed even if it is switched off.",
+        "KEY=VALUE   an option of the controller, such as controller.kl_spike.ratio=3 (`train --help` lists them), or "
+        "stage=NAME for the options of a stage. The controller is replayed even if it is switched off.",
     )
     parser.path("metrics", "METRICS.jsonl", "metrics of a run, or its folder")
     parser.path("--plot", "FILE.png", "draws signals, events and decisions")

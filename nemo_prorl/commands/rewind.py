@@ -10,8 +10,8 @@ from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 
 DESCRIPTION = """\
-For a run that has gone on with a broken reward or the wrong data. Afterwards STAGE begins again as its parent left the
-run or, with --step, goes on from one of its checkpoints. Later checkpoints, markers and records move to
+For a run that has gone on with a broken reward or the wrong data. Afterwards STAGE begins again as its parent left \
+the run or, with --step, goes on from one of its checkpoints. Later checkpoints, markers and records move to \
 RUN_DIR/set_aside/TIME, where they keep their places. Stop the run first."""
 
 

@@ -94,19 +94,20 @@ def describe_start(
     from nemo_prorl.distributed import alone
     from nemo_prorl.reward_sources.functions.check import TRIED_PROMPTS, try_functions
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
-    from nemo_prorl.training.stages import best_without_checkpoint
+    from nemo_prorl.training.stages import best_without_checkpoint, said_of_done
 
     start = run.starting_point(config)
     inputs = run.load_inputs(config, alone(), is_resume=start.is_resume, into=into)
     config = inputs.config
     check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
     tried = try_functions(config.reward, inputs.prompts.take(TRIED_PROMPTS)) if tries_functions else []
+    stage, run_dir = config.stage.name, Path(config.exp_manager.explicit_log_dir)
     how = "go on" if start.is_resume else "start"
     begins = start if start.checkpoint else f"the weights in {config.model.path}"
     return [
         *inputs.sentences,
         *tried,
-        f"stage {config.stage.name} can {how} in {config.exp_manager.explicit_log_dir}, with {begins}",
+        said_of_done(run_dir, stage) or f"stage {stage} can {how} in {run_dir}, with {begins}",
         *filter(None, [best_without_checkpoint(start, config)]),
     ], config
 

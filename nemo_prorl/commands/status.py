@@ -13,9 +13,10 @@ from nemo_prorl.commands.parsing import Parser
 
 DESCRIPTION = """\
 Several runs are a table with one line each, one run is described in a few lines, which --long shows of all.
-It reads files, and asks squeue about the jobs of these runs. Where that cannot be asked, it guesses from the age of the
-last sign of life (`seen`), and says so. A number in brackets is the change of the mean over the last 20 steps from the
-mean over the 20 before. Exit code: 0, 2 if a folder is not a run."""
+
+It reads files, and asks squeue about the jobs of these runs. Where that cannot be asked, it guesses from the age of \
+the last sign of life (`seen`), and says so. A number in brackets is the change of the mean over the last 20 steps \
+from the mean over the 20 before. Exit code: 0, 2 if a folder is not a run."""
 
 ANSWER_S = 10.0
 """How long squeue may take: less than for a submission, because a user looks on."""

@@ -8,8 +8,8 @@ from nemo_prorl.commands.parsing import Parser, check_vacant
 from nemo_prorl.engines import environment
 
 DESCRIPTION = """\
-`train` and `evaluate` read the Hugging Face folder itself (model.path=HF_DIR) and refuse the result, which has weights
-only. It is for other programs that read such checkpoints (none has been tried); `export` converts it back."""
+`train` and `evaluate` read the Hugging Face folder itself (model.path=HF_DIR) and refuse the result, which has \
+weights only. It is for other programs that read such checkpoints (none has been tried); `export` converts it back."""
 
 
 def main(arguments: Sequence[str]) -> int:

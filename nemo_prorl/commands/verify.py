@@ -30,8 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = parsing.Parser(
         "verify",
         __doc__,
-        "Steps are computed from the newest checkpoint before them, or from the start of their stage. Rollouts and\n"
-        "verdicts come from RUN/rollouts where exp_manager.record_rollouts has kept them; all others are sampled and\n"
+        "Steps are computed from the newest checkpoint before them, or from the start of their stage. Rollouts and "
+        "verdicts come from RUN/rollouts where exp_manager.record_rollouts has kept them; all others are sampled and "
         "graded again. Exit code: 0 equal, 1 different, 2 cannot be verified.",
     )
     parser.path("run", "RUN", "folder of a run")

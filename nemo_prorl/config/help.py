@@ -124,10 +124,11 @@ def options_text(conf_dir: Path) -> str:
     """Returns the part of `train --help` that lists configurations and options."""
     lines = [
         "Overrides:",
-        "  KEY=VALUE sets an option, e.g. algorithm.clip_high=0.28 'reward.urls=[http://127.0.0.1:8000]'",
-        "  data.train=problems.jsonl 'data.train={a.jsonl: 3, b.parquet: 1}' (quote brackets and braces for the",
-        "  shell); GROUP=NAME adds a file of conf/GROUP/ on top of the configuration.",
-        "  Several ranks: torchrun --nproc-per-node 4 -m nemo_prorl train ...",
+        "  KEY=VALUE   sets an option, such as algorithm.clip_high=0.28 or data.train=problems.jsonl; quote "
+        "brackets and braces for the shell: 'data.train={a.jsonl: 3, b.parquet: 1}' 'reward.urls=[http://127.0.0.1:8000]'",
+        "  GROUP=NAME  adds a file of conf/GROUP/ on top of the configuration",
+        "",
+        "Several ranks: torchrun --nproc-per-node 4 -m nemo_prorl train ...",
         "",
         f"Configurations (--config-name): {', '.join(conf_names(conf_dir))}",
         "  or the path of a YAML file, such as the resolved.yaml of a run",

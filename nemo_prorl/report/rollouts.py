@@ -1,7 +1,6 @@
 """What the page of recorded rollouts shows: a prompt's responses at several steps, token by token.
 
-All of it is untrusted text. It is data of the page, not HTML, and characters that a browser would obey instead of
-showing (controls, direction marks) are spelled out.
+All of it is untrusted text, which is data of the page, not HTML.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.report.texts import shortened
+from nemo_prorl.report.texts import shortened, visible
 from nemo_prorl.run_folder.records import TOKENIZER, rollout_files, trained_files
 from nemo_prorl.run_folder.storage import StepFiles
 
@@ -24,7 +23,7 @@ MAX_TOKENS = 200_000
 HEAD, TAIL = 600, 300
 """Tokens of a long response that are shown: its beginning has the idea, its end the answer."""
 MAX_STEPS, BEST, WORST = 5, 2, 2
-"""Steps of a prompt, and rollouts of a step, that are shown."""
+"""Steps of a prompt, and rollouts of a step, that are shown of a run with more than MAX_TOKENS."""
 
 Prompts = Mapping[tuple[str, str], Mapping[int, Sequence[dict[str, Any]]]]
 """Domain and uid without the epoch -> step -> its rollouts."""
@@ -40,7 +39,7 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
     prompts: dict[Any, Any] = defaultdict(lambda: defaultdict(list))
     for step, row in _rows(files, "uid sibling domain num_tokens finish verdict", left_out):
         verdict = json.loads(row.pop("verdict"))
-        row |= {"score": verdict["score"], "verdict": visible(shortened(str(verdict["verdict"])))}
+        row |= {"score": verdict["score"], "verdict": shortened(str(verdict["verdict"]))}
         prompts[row.pop("domain"), row["uid"].rpartition("#")[0]][step].append(row)
     chosen = choose(prompts)
     wanted: dict[int, dict[tuple[str, int], Any]] = defaultdict(dict)
@@ -54,11 +53,12 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
         tokenizer = None
     for step, row in _rows(files, "uid sibling source prompt text token_ids logprobs", left_out, wanted):
         prompt, one = wanted[step][row["uid"], row["sibling"]]
-        prompt |= {"source": row["source"], "text": visible(shortened(row["prompt"]))}
+        prompt |= {"source": row["source"], "text": shortened(row["prompt"])}
         if tokenizer is None:
-            one["tokens"] = [visible(shortened(row["text"]))]
+            one["tokens"] = [shortened(row["text"])]
         else:
-            one |= {"tokens": token_texts(tokenizer, row["token_ids"]), "sampler": _numbers(row["logprobs"])}
+            one["tokens"] = token_texts(tokenizer, row["token_ids"], row["prompt"])
+            one["sampler"] = _numbers(row["logprobs"])
     columns = "uid sibling advantage old_logprobs limits"
     for step, row in _rows(trained_files(run_dir), columns, left_out, wanted):
         _, one = wanted[step][row["uid"], row["sibling"]]
@@ -66,35 +66,49 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
         one["trainer"] = _numbers(row["old_logprobs"])
     num_rollouts = sum(len(rollouts) for visits in prompts.values() for rollouts in visits.values())
     num_shown = sum(map(len, wanted.values()))
+    summary = "All" if num_shown == num_rollouts else f"{num_shown:,} of"
+    summary += f" {num_rollouts:,} recorded rollouts{' that can be read' * bool(left_out)}"
+    if num_shown < num_rollouts:
+        summary += f": up to {MAX_STEPS} steps of a prompt, and the {BEST} best and {WORST} worst of each. All are in "
+        summary += "RUN/rollouts/*.parquet, for example for pandas.read_parquet"
     return {
         "prompts": [prompt for prompt in chosen if "text" in prompt],
-        "summary": f"{num_shown:,} of {num_rollouts:,} recorded rollouts: up to {MAX_STEPS} steps of a prompt, the "
-        f"{BEST} best and {WORST} worst of each, the first {HEAD} and last {TAIL} tokens of long responses.",
+        "summary": summary,
+        "head": HEAD,
+        "tail": TAIL,
         "has_tokenizer": tokenizer is not None,
         "left_out": left_out,
     }
 
 
 def choose(prompts: Prompts, limit: int = MAX_TOKENS) -> list[dict[str, Any]]:
-    """Returns prompts with the best and the worst rollouts of their first, their last and some steps between. Last
-    steps and domains take turns, the newest and the prompts of most steps first, until there are `limit` tokens."""
+    """Returns all prompts, steps and rollouts if they have up to `limit` tokens. Otherwise prompts with the best and
+    the worst rollouts of their first, their last and some steps between: last steps and domains take turns, the newest
+    and the prompts of most steps first."""
+    all_rollouts = chain.from_iterable(chain.from_iterable(map(dict.values, prompts.values())))
+    shows_all = sum(map(_num_shown, all_rollouts)) <= limit
     turns = defaultdict[tuple[int, str], list[tuple[str, str]]](list)
     for key in sorted(prompts, key=lambda key: (-max(prompts[key]), -len(prompts[key]), key)):
         turns[max(prompts[key]), key[0]].append(key)
     chosen: list[dict[str, Any]] = []
     for key in filter(None, chain.from_iterable(zip_longest(*turns.values()))):
-        if limit <= 0:
+        if limit <= 0 and not shows_all:
             break
         steps, visits = sorted(prompts[key]), []
-        for place in np.linspace(0, len(steps) - 1, min(len(steps), MAX_STEPS)).round().astype(int):
+        num_steps = len(steps) if shows_all else min(len(steps), MAX_STEPS)
+        for place in np.linspace(0, len(steps) - 1, num_steps).round().astype(int):
             rollouts = sorted(prompts[key][steps[place]], key=_rank)
             scores = [one["score"] for one in rollouts if one["score"] is not None]
             mean = sum(scores) / len(scores) if scores else None
-            shown = rollouts[:BEST] + rollouts[BEST:][-WORST:]
+            shown = rollouts if shows_all else rollouts[:BEST] + rollouts[BEST:][-WORST:]
             visits.append({"step": steps[place], "num": len(rollouts), "mean": mean, "rollouts": shown})
-            limit -= sum(min(one["num_tokens"], HEAD + TAIL) for one in shown)
+            limit -= sum(map(_num_shown, shown))
         chosen.append({"domain": key[0], "name": key[1], "visits": visits})
     return chosen
+
+
+def _num_shown(rollout: Mapping[str, Any]) -> int:
+    return min(rollout["num_tokens"], HEAD + TAIL)
 
 
 def _rank(rollout: Mapping[str, Any]) -> tuple[bool, float, int]:
@@ -137,23 +151,24 @@ def _numbers(logprobs: list[float]) -> list[float | None]:
     return _cut([round(min(max(-1e3, value), 1e3), 4) for value in logprobs])
 
 
-def token_texts(tokenizer: Any, token_ids: list[int]) -> list[str]:
-    """Returns the text of each token that is shown. A character of several tokens belongs to the last of them, and the
-    others have the empty text."""
+def token_texts(tokenizer: Any, token_ids: list[int], prompt: str) -> list[str]:
+    """Returns the text of each token of a response to `prompt` that is shown. A character of several tokens belongs to
+    the last of them, and the others have the empty text."""
     from tokenizers.decoders import DecodeStream
 
-    stream, texts = DecodeStream(skip_special_tokens=False), []
+    # A decoder of SentencePiece drops the space of the first token, so the end of the prompt comes before it.
+    before = tokenizer.encode(prompt[-100:], add_special_tokens=False).ids
+    stream, texts = DecodeStream(before, skip_special_tokens=False), []
     for token in _cut(token_ids):
+        if token is None:
+            stream = DecodeStream(before, skip_special_tokens=False)
+            texts.append(f" [… {len(token_ids) - HEAD - TAIL:,} tokens …] ")
+            continue
         try:
-            gap = f" [… {len(token_ids) - HEAD - TAIL:,} tokens …] "
-            piece = gap if token is None else stream.step(tokenizer, token) or ""
+            piece = stream.step(tokenizer, token) or ""
         except Exception:  # bytes that are no text; the library raises Exception itself
             stream = DecodeStream([token], skip_special_tokens=False)
             piece = tokenizer.decode([token], skip_special_tokens=False)
-        texts.append(visible(piece))
+        # A model's vocabulary may be larger than its tokenizer's.
+        texts.append(f"‹token {token}›" if tokenizer.id_to_token(token) is None else visible(piece))
     return texts
-
-
-def visible(text: str) -> str:
-    """Returns the text with each character that has no shape, except newlines and tabs, as ‹U+202E›."""
-    return "".join(one if one.isprintable() or one in "\n\t" else f"‹U+{ord(one):04X}›" for one in text)

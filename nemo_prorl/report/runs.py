@@ -59,6 +59,12 @@ NOW, BEFORE = "difficulty/revisited_pass_rate", "difficulty/previous_pass_rate"
 
 RESUME = re.compile(r"^(\S+Z) stage (\S+) goes on after step (\d+)$", re.MULTILINE)
 """The line that a run writes to run.log when it is resumed."""
+ENDINGS = {
+    "steps": "all its steps",
+    "saturated": "too few prompts left to learn from",
+    "end_stage": "by its controller",
+}
+"""Outcome in a done marker (`training.stages.Outcome`) -> the same for people."""
 RUNNING_S = 900.0
 """A run is alive if its newest sign of life is younger than this; a long step gives several."""
 
@@ -193,7 +199,7 @@ def read_run(folder: Path, name: str = "", *, with_prompts: bool = True) -> Run:
             *(f"samples/{name}" for name in no_samples),
         ),
         configs=dict(_read_configs(folder, stages)),
-        outcomes={path.stem: read_json(path).get("outcome", "") for path in folder.glob("stages/*.done")},
+        outcomes={path.stem: _ending(path) for path in folder.glob("stages/*.done")},
         failures={path.stem: read_json(path).get("reason", "") for path in folder.glob("stages/*.failed")},
         resumes=tuple((when, stage, int(step)) for when, stage, step in resumes),
         sign_of_life_s=max(0.0, time.time() - max(path.stat().st_mtime for path in signs_of_life)),
@@ -275,6 +281,11 @@ def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:
         title, note = data.get("title", path.stem), data.get("note", "")
         tables.append(Table(title=title, columns=columns, rows=rows, note=note))
     return tuple(tables), tuple(unread)
+
+
+def _ending(marker: Path) -> str:
+    outcome = str(read_json(marker).get("outcome", "for an unknown reason"))
+    return ENDINGS.get(outcome, outcome)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -76,7 +76,14 @@ def _response(record: Mapping[str, Any]) -> Response:
 
 
 def shortened(text: str) -> str:
-    """Returns beginning and end of a long text, and between them how much is left out."""
+    """Returns beginning and end of a long text, and between them how much is left out; all made `visible`."""
     if len(text) <= HEAD + TAIL:
-        return text
-    return f"{text[:HEAD]}\n\n[… {len(text) - HEAD - TAIL:,} characters …]\n\n{text[-TAIL:]}"
+        return visible(text)
+    gap = f"\n\n[… {len(text) - HEAD - TAIL:,} characters …]\n\n"
+    return visible(text[:HEAD]) + gap + visible(text[-TAIL:])
+
+
+def visible(text: str) -> str:
+    """Returns the text with characters that a browser obeys instead of showing (controls, direction marks), except
+    newlines and tabs, spelled out as ‹U+202E›."""
+    return "".join(one if one.isprintable() or one in "\n\t" else f"‹U+{ord(one):04X}›" for one in text)

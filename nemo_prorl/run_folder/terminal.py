@@ -108,10 +108,10 @@ def fitted(text: str, stream: TextIO) -> str:
 
 def folded(line: str, width: int) -> str:
     """Returns a line of at most `width` columns, as far as its words allow, whose further lines begin where its last
-    column of text does: after the last two blanks within the first half of the width."""
+    column of text does: after the last two blanks within the first 60 % of the width."""
     if len(line) <= width:
         return line
-    columns = [found.end() for found in re.finditer(r"^ +|  +", line[: width // 2])]
+    columns = [found.end() for found in re.finditer(r"^ +|  +", line[: width * 3 // 5])]
     indent = columns[-1] if columns else 0
     folds = textwrap.wrap(
         line[indent:], width - indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True

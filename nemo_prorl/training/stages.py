@@ -17,7 +17,7 @@ from nemo_prorl.run_folder.checkpoints import (
     last_of_stage,
     score_kind,
 )
-from nemo_prorl.run_folder.markers import is_done, why_failed
+from nemo_prorl.run_folder.markers import done_marker, is_done, why_failed
 from nemo_prorl.run_folder.validation_metrics import VALIDATION
 from nemo_prorl.training.checkpoint import is_intact
 from nemo_prorl.training.control.resets import take_policy_of
@@ -57,6 +57,14 @@ def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> st
     if saved:
         left = "Everything is saved: the same command goes on from here."
     return f"paused after step {state.step}: {why}. {left}"
+
+
+def said_of_done(run_dir: Path, stage: str) -> str:
+    """Returns what a start of a stage says that is done; empty if it is not."""
+    if not is_done(run_dir, stage):
+        return ""
+    on = f"to train it further, remove {done_marker(run_dir, stage)} and raise trainer.num_steps"
+    return f"stage {stage} is already done in {run_dir}; {on}"
 
 
 def where_it_goes_on(run_dir: Path) -> str:

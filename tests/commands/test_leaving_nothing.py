@@ -12,6 +12,7 @@ from nemo_prorl import run
 from nemo_prorl.commands import evaluate
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.data.inputs import with_prompt_files
+from nemo_prorl.run_folder.markers import mark_done
 from tests import test_cli
 from tests.data.conftest import CharacterTokenizer
 
@@ -70,6 +71,11 @@ def test_doctor_leaves_nothing_and_calls_no_function(
     assert "stage main can start in" in said
     assert "called" not in said
     assert left(tmp_path) == ["temporary"]
+    mark_done(tmp_path / "here" / "run", "main", outcome="steps", checkpoint="step-00000003-main")
+    assert cli.main(["doctor", "--only=start", f"model.path={model}", *given]) == 0
+    said = " ".join(capfd.readouterr().out.split())
+    assert "stage main is already done in" in said
+    assert "can start" not in said
 
 
 def test_a_check_of_a_run_takes_what_the_run_has_converted(given: list[str], tmp_path: Path) -> None:

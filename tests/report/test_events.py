@@ -84,7 +84,7 @@ def test_another_measurement_is_an_event_and_the_best_is_one_of_the_newest(
 def test_a_new_stage_says_what_is_new(make_run: Callable[..., Run]) -> None:
     (_, second) = [event for event in events_of(make_run(num_stages=2)) if event.kind is EventKind.stage]
     assert second.step == 30
-    assert second.text == "run2 begins after run1 ended (steps): sampler.num_rollouts 16 → 32"
+    assert second.text == "run2 begins after run1 ended (all its steps): sampler.num_rollouts 16 → 32"
 
 
 def test_the_end(make_run: Callable[..., Run]) -> None:

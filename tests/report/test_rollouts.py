@@ -18,7 +18,8 @@ from tokenizers import Tokenizer, decoders, models
 
 from nemo_prorl.commands import report
 from nemo_prorl.report import rollouts
-from nemo_prorl.report.rollouts import choose, read_recorded, token_texts, visible
+from nemo_prorl.report.rollouts import choose, read_recorded, token_texts
+from nemo_prorl.report.texts import visible
 from nemo_prorl.run_folder.records import TOKENIZER, read_rollouts, rollout_files, trained_files
 from tests.report.browser import CHROMIUM, Browser
 from tests.report.made_up_rollouts import IMAGE, byte_tokenizer, write_recorded
@@ -37,7 +38,8 @@ def shown(run_dir: Path) -> dict[tuple[str, int, int], dict[str, Any]]:
         for visit in prompt["visits"]
         for one in visit["rollouts"]
     }
-    assert found["summary"].startswith(f"{len(rollouts):,} of ")
+    readable = "recorded rollouts that can be read" if found["left_out"] else "recorded rollouts"
+    assert found["summary"] == f"All {len(rollouts):,} {readable}"
     return rollouts
 
 
@@ -81,32 +83,48 @@ def test_a_prompt_has_the_mean_of_all_its_rollouts_at_each_step(tmp_path: Path) 
 def test_a_character_of_several_tokens_belongs_to_the_last() -> None:
     tokenizer = byte_tokenizer()
     ids = tokenizer.encode("π≈😀 x").ids
-    assert token_texts(tokenizer, ids) == ["", "π", "", "", "≈", "", "", "", "😀", " ", "x"]
+    assert token_texts(tokenizer, ids, "") == ["", "π", "", "", "≈", "", "", "", "😀", " ", "x"]
     # Half a character, and then something else: what it stands for is unknown, and nothing after it is lost.
-    assert "".join(token_texts(tokenizer, [ids[0], *tokenizer.encode("answer").ids])) == "\ufffdanswer"
+    assert "".join(token_texts(tokenizer, [ids[0], *tokenizer.encode("answer").ids], "")) == "\ufffdanswer"
+
+
+def sentencepiece_tokenizer() -> Tokenizer:
+    """Returns a tokenizer whose unknown characters are bytes, on which streaming fails if they are no text."""
+    vocabulary = {"<unk>": 0, **{f"<0x{byte:02X}>": byte + 1 for byte in range(256)}}
+    vocabulary |= {"▁hello": 257, "a": 258, "▁": 259}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True, unk_token="<unk>"))
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(parts)
+    return tokenizer
 
 
 def test_any_tokens_at_all_are_shown() -> None:
-    """A tokenizer whose unknown characters are bytes, on which streaming fails if they are no text."""
-    vocabulary = {"<unk>": 0, **{f"<0x{byte:02X}>": byte + 1 for byte in range(256)}, "▁hello": 257, "a": 258}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True, unk_token="<unk>"))
-    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    tokenizer.decoder, rng = decoders.Sequence(parts), np.random.default_rng(0)
+    tokenizer, rng = sentencepiece_tokenizer(), np.random.default_rng(0)
     for _ in range(50):
-        assert (
-            len(token_texts(tokenizer, rng.integers(0, 300, 60).tolist())) == 60
-        )  # some are in no vocabulary
-    assert token_texts(tokenizer, [*rng.integers(1, 257, 60).tolist(), 258, 257, 258])[-2:] == [" hello", "a"]
-    ids = [257, 257, *(byte + 1 for byte in "≈".encode()), 258]
-    assert token_texts(tokenizer, ids) == ["hello", " hello", "", "", "≈", "a"]
+        assert len(token_texts(tokenizer, rng.integers(0, 300, 60).tolist(), "a")) == 60
+    ids = [*rng.integers(1, 257, 60).tolist(), 258, 257, 258]
+    assert token_texts(tokenizer, ids, "a")[-2:] == [" hello", "a"]
+    assert token_texts(tokenizer, [258, 300, 257], "a") == ["a", "‹token 300›", " hello"]
 
 
-def test_characters_without_a_shape_are_spelled_out() -> None:
-    text, spelled = (
-        "a\u202eb\u200d\x00\t\n\u2028\ud800é😀ש",
-        "a‹U+202E›b‹U+200D›‹U+0000›\t\n‹U+2028›‹U+D800›é😀ש",
-    )
-    assert visible(text) == spelled
+def test_the_first_token_keeps_its_space_whatever_the_prompt_ends_with() -> None:
+    tokenizer = sentencepiece_tokenizer()
+    ids = [259, 257, 257, *(byte + 1 for byte in "≈".encode()), 258]
+    for prompt in ("", "a", "a" * 300, "≈", "a\n"):
+        space = (
+            " " if prompt else ""
+        )  # without a prompt, the decoder drops the space that no text has before it
+        assert token_texts(tokenizer, ids, prompt) == [space, " hello", " hello", "", "", "≈", "a"]
+
+
+def test_nothing_of_a_character_before_the_gap_is_joined_to_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollouts, "HEAD", 3)
+    monkeypatch.setattr(rollouts, "TAIL", 4)
+    ids = [258, *(byte + 1 for byte in "≈≈".encode()), 258, *(byte + 1 for byte in "≈".encode())]
+    gap = " [… 4 tokens …] "
+    assert token_texts(sentencepiece_tokenizer(), ids, "a") == ["a", "", "", gap, "a", "", "", "≈"]
 
 
 def test_a_long_run_is_shown_in_part_and_the_page_says_so(tmp_path: Path) -> None:
@@ -155,12 +173,22 @@ def test_steps_and_domains_take_turns_and_prompts_that_come_twice_are_first() ->
 
 def test_of_a_prompt_steps_far_apart_and_the_best_and_worst_rollouts_are_chosen() -> None:
     scores = (0.5, None, 0.2, 0.9, 1.0, 0.1)
-    (prompt,) = choose({("math", "a"): visits(*range(1, 13), scores=scores)})
+    (prompt,) = choose({("math", "a"): visits(*range(1, 13), scores=scores)}, limit=12 * 60 - 1)
     assert [visit["step"] for visit in prompt["visits"]] == [1, 4, 7, 9, 12]
     assert [one["score"] for one in prompt["visits"][0]["rollouts"]] == [1.0, 0.9, 0.1, None]
     for num in range(1, 5):
-        (prompt,) = choose({("math", "a"): visits(1, scores=scores[:num])})
+        (prompt,) = choose({("math", "a"): visits(1, scores=scores[:num])}, limit=1)
         assert len(prompt["visits"][0]["rollouts"]) == num
+
+
+def test_what_fits_is_shown_as_a_whole() -> None:
+    prompts = {("math", name): visits(*range(1, 13), scores=(0.5, None, 1.0, 0.0, 0.2)) for name in "abc"}
+    chosen = choose(prompts, limit=3 * 12 * 50)
+    assert [prompt["name"] for prompt in chosen] == ["a", "b", "c"]
+    for prompt in chosen:
+        assert [visit["step"] for visit in prompt["visits"]] == list(range(1, 13))
+        for visit in prompt["visits"]:
+            assert [one["score"] for one in visit["rollouts"]] == [1.0, 0.5, 0.2, 0.0, None]
 
 
 def test_files_that_cannot_be_shown_are_named_and_the_others_shown(tmp_path: Path) -> None:
@@ -196,9 +224,9 @@ def test_files_that_cannot_be_shown_are_named_and_the_others_shown(tmp_path: Pat
     assert not (tmp_path / "two").exists()
     third.unlink()
     assert report.main([str(tmp_path / "run"), "--no-pictures"]) == 0
-    assert "0 of 0 recorded rollouts" in (tmp_path / "run" / "report" / "rollouts.html").read_text(
-        encoding="utf-8"
-    )
+    assert "All 0 recorded rollouts that can be read" in (
+        tmp_path / "run" / "report" / "rollouts.html"
+    ).read_text(encoding="utf-8")
 
 
 def test_what_is_missing_or_is_no_number_does_not_stop_the_page(tmp_path: Path) -> None:

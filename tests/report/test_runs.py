@@ -94,6 +94,7 @@ def test_status(tmp_path: Path) -> None:
     (run / "stages" / "run2.failed").unlink()
     (run / "stages" / "run2.done").write_text(json.dumps({"outcome": "saturated", "checkpoint": "x"}))
     assert read_run(run).status == "finished"
+    assert read_run(run).outcomes["run2"] == "too few prompts left to learn from"
 
 
 def test_options_have_their_full_names_stage_by_stage(make_run: Callable[..., Run]) -> None:

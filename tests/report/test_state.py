@@ -138,15 +138,15 @@ def test_a_run_that_was_only_submitted(tmp_path: Path, asked: Queue, state: str,
         (queue(j35="COMPLETED", j36="PENDING Resources"), "waiting",
          "run1 is done; job 36 of run2 waits in the queue (Resources)."),
         (queue(j36="RUNNING"), "starting", "job 36 of run2 is on its nodes; stopped"),
-        (queue(j35="COMPLETING"), "done", "done: run1 ended after step 3 (steps)."),
-        (queue(j36="CANCELLED"), "done", "done: run1 ended after step 3 (steps)."),
+        (queue(j35="COMPLETING"), "done", "done: run1 ended after step 3 (all its steps)."),
+        (queue(j36="CANCELLED"), "done", "done: run1 ended after step 3 (all its steps)."),
         (DOWN, "waiting", "run1 is done; run2 waits in the queue as job 36, unless it was cancelled"),
     ],
 )  # fmt: skip
 def test_a_stage_that_is_done(tmp_path: Path, asked: Queue, state: str, must_say: str) -> None:
     note_submission(tmp_path, "run1", Submission(job="35"))
     note_submission(tmp_path, "run2", Submission(job="36"))
-    found = said(tmp_path, asked, end="steps", outcomes={"run1": "steps"})
+    found = said(tmp_path, asked, end="steps", outcomes={"run1": "all its steps"})
     assert (found[0], found[1].startswith(must_say)) == (state, True), found
 
 

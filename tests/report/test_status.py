@@ -156,7 +156,7 @@ def test_a_run_that_failed(folder: Path) -> None:
 def test_a_stage_that_is_done_and_the_next_one_in_the_queue(folder: Path) -> None:
     mark_done(folder, "run1", outcome="steps", checkpoint="")
     mark_done(folder, "run2", outcome="end_stage", checkpoint="")
-    assert read_status(folder).sentence == "done: run2 ended after step 60 (end_stage)."
+    assert read_status(folder).sentence == "done: run2 ended after step 60 (by its controller)."
     (folder / "slurm").mkdir()
     (folder / "slurm" / "jobs.json").write_text(json.dumps({"run1": "71", "run2": "72", "run3": "73"}))
     status = read_status(folder)

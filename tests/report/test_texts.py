@@ -8,7 +8,7 @@ from typing import Any
 
 from nemo_prorl.report.page import page_html, section_drawings
 from nemo_prorl.report.runs import read_run
-from nemo_prorl.report.texts import HEAD, TAIL, read_conversations
+from nemo_prorl.report.texts import HEAD, TAIL, read_conversations, visible
 from tests.report.made_up_runs import write_run
 
 
@@ -50,6 +50,18 @@ def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> N
     assert text.startswith("b" * HEAD + "\n")
     assert text.endswith("\n" + "e" * TAIL)
     assert "12,345" in text
+
+
+def test_characters_that_a_browser_obeys_are_spelled_out(tmp_path: Path) -> None:
+    text = "a\u202eb\u200d\x00\t\n\u2028é😀ש"
+    spelled = "a‹U+202E›b‹U+200D›‹U+0000›\t\n‹U+2028›é😀ש"
+    assert (visible(text), visible("\ud800")) == (spelled, "‹U+D800›")
+    for gap in ("", "x" * (HEAD + TAIL)):
+        write_samples(tmp_path, 0, {"uid": "a", "prompt": text + gap + text, "response": text + gap + text})
+        (conversation,), _ = read_conversations(tmp_path)
+        for shown in (conversation.prompt, conversation.responses[0].text):
+            assert shown.startswith(spelled)
+            assert shown.endswith(spelled)
 
 
 def test_a_damaged_file_is_left_out_and_named(tmp_path: Path) -> None:

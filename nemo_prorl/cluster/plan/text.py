@@ -27,7 +27,7 @@ from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig, StartFrom
 from nemo_prorl.engines.megatron.architecture import Architecture
 
-COSTS = ("stage", "response", "n", "steps", "tokens", "GPU h", "days", "ends before its last step on")
+COSTS = ("stage", "response", "n", "steps", "tokens", "GPU h", "days", "may end early on")
 WIDTH = 80
 
 
@@ -85,7 +85,7 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
 
     def numbers(cost: Estimate) -> tuple[str, ...]:
         days = cost.gpu_hours / cluster.num_gpus / 24
-        return (f"{cost.num_steps:,}", large(cost.response_tokens), f"{cost.gpu_hours:,.0f}", f"{days:.1f}")
+        return (f"{cost.num_steps:,}", large(cost.response_tokens), rounded(cost.gpu_hours), f"{days:.1f}")
 
     rows: list[tuple[str, ...]] = [COSTS]
     for config in shown:
@@ -173,25 +173,32 @@ def crash_text(steps: Sequence[tuple[RunConfig, float]], cluster: Cluster) -> li
     ]
     rule = f"a checkpoint every {' or '.join(rules)}" if rules else "no checkpoint before the stage's end"
     return [
-        f"A crash loses {hours / 2:,.1f} GPU h on average and {hours:,.1f} at most ({seconds / 60:,.0f} min; {rule}), "
-        "and the time of the next start."
+        f"A crash loses {rounded(hours / 2)} GPU h on average and {rounded(hours)} at most ({seconds / 60:,.0f} min; "
+        f"{rule}), and the time of the next start."
     ]
 
 
 def hours_text(of_papers: float, of_steps: tuple[float, float]) -> list[str]:
     """Returns a sentence on the GPU hours at the speed of the papers' total and those of the steps alone, and one on
     which of them to ask for."""
-    return [
-        f"GPU hours: {of_papers:,.0f} on H100 at the speed of the papers' chain, whose {PAPER_GPU_HOURS:,} include "
+    asked = rounded(of_papers)
+    said = (
+        f"GPU hours: {asked} on H100 at the speed of the papers' chain, whose {PAPER_GPU_HOURS:,} include "
         f"validation, checkpoints and restarts; {range_text(of_steps)} for the steps alone, a floor by the formulas of "
-        f"plan --time, which were measured on one GPU only. Ask for {of_papers:,.0f} in an allocation request, because "
-        "only that speed has been reached."
-    ]
+        "plan --time, which were measured on one GPU only."
+    )
+    advice = f" Ask for {asked} in an allocation request, because only that speed has been reached."
+    return [said + advice * (of_papers >= 1)]
 
 
 def range_text(numbers: tuple[float, float]) -> str:
     """Formats a range. Example: 1,930-3,570"""
-    return "-".join(f"{number:,.0f}" for number in numbers)
+    return "-".join(dict.fromkeys(map(rounded, numbers)))
+
+
+def rounded(number: float) -> str:
+    """Formats hours or seconds. Examples: 2,286 and 4.2 and <0.1"""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}" if number >= 0.05 else "<0.1"
 
 
 def large(number: float) -> str:

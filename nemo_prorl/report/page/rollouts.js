@@ -22,6 +22,7 @@
   // Characters with which all prompts begin, such as a system prompt; the list shows what follows.
   let numCommon = prompts.length ? prompts[0].text.length : 0;
   for (const { text } of prompts) while (!text.startsWith(prompts[0].text.slice(0, numCommon))) numCommon--;
+  while (numCommon && /[\p{L}\p{N}]$/u.test(prompts[0].text.slice(0, numCommon))) numCommon--; // keeps words whole
   const shown = (number, digits = 2) => (number === null ? "–" : number.toFixed(digits).replace("-", "−"));
   const matches = (rollout) => OUTCOMES[form.elements.outcome.value](rollout);
   const sorted = (values) => [...new Set(values)].sort((a, b) => (a < b ? -1 : 1));
@@ -84,12 +85,12 @@
     return element("article", { className: "card" },
       element("h3", { textContent: `step ${step} ` },
         element("small", { textContent: `mean score ${shown(mean)} of ${num} rollouts` })),
-      element("p", { className: "siblings" }, "Best and worst: ", ...buttons), place);
+      element("p", { className: "siblings" }, "Best to worst: ", ...buttons), place);
   }
 
   function partsOf(rollout) {
     const facts = [`score ${shown(rollout.score)}${rollout.verdict ? `, ${rollout.verdict}` : ""}`,
-      `${rollout.num_tokens} tokens${rollout.finish === "stop" ? "" : ", cut off"}`,
+      `${rollout.num_tokens.toLocaleString("en")} tokens${rollout.finish === "stop" ? "" : ", cut off"}`,
       "advantage" in rollout ? `advantage ${shown(rollout.advantage)}` : "not trained on"];
     const tokens = (rollout.tokens ?? []).map((text, i) => tokenOf(rollout, text, i));
     return [quiet(facts.join("; ")), element("div", { className: "tokens" }, ...tokens)];
@@ -103,7 +104,7 @@
     const bounds = LIMITS.filter((_, bit) => (limits?.[i] >> bit) & 1);
     token.classList.add(value > 0 ? "high" : "low", ...bounds);
     token.onpointerover = token.onclick = () => {
-      const said = [text ? JSON.stringify(text) : "part of the next character",
+      const said = [text ? JSON.stringify(text) : "part of a character",
         `sampler ${shown(sampler[i], 3)} (probability ${Math.exp(sampler[i]).toPrecision(2)})`,
         ...(trainer ? [`trainer ${shown(trainer[i], 3)}`] : [])];
       line.textContent = [...said, ...bounds.map((bound) => bound.replaceAll("_", " "))].join(" · ");

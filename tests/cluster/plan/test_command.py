@@ -10,6 +10,7 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.cluster.plan.chain import missing_files
+from nemo_prorl.cluster.plan.text import range_text, rounded
 from nemo_prorl.config import DataConfig, ModelConfig, RunConfig
 from tests.test_cli import ARCHITECTURE, ROOT
 
@@ -333,3 +334,14 @@ def test_lengths_of_a_folder_without_steps(
         (tmp_path / "metrics.jsonl").write_text(metrics)
     assert cli.main(["plan", "--tail", "--lengths-of", str(tmp_path)]) == 2
     assert "is no folder of a run that has made a step" in capsys.readouterr().err
+
+
+def test_little_is_not_called_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = (0.0, 0.04, 0.05, 4.24, 9.94, 10.4, 2286.0)
+    assert [rounded(number) for number in numbers] == ["<0.1", "<0.1", "0.1", "4.2", "9.9", "10", "2,286"]
+    assert (range_text((0.01, 0.02)), range_text((4.2, 13.0))) == ("<0.1", "4.2-13")
+    said = plan(
+        capsys, "--config-name", "laptop", "--nodes", "1", "--gpus-per-node", "1", "trainer.num_steps=1"
+    )
+    assert "GPU hours: <0.1 on H100" in said
+    assert "allocation" not in said
