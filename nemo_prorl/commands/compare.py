@@ -63,9 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("compare", __doc__, EPILOG)
     parser.path("evaluations", "DIR", "folder of an evaluation", nargs="+")
-    parser.add_argument(
-        "--names", metavar="A,B", help="names of the evaluations (default: those of their folders)"
-    )
+    parser.option("--names", "A,B", "names of the evaluations (default: those of their folders)")
     parser.add_argument(
         "--by",
         choices=("benchmark", "source"),

@@ -33,11 +33,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("submit", __doc__, DESCRIPTION)
     parser.flag("--dry-run", "prints what is missing and the commands of sbatch instead; needs no Slurm")
     parser.flag("--full", "with --dry-run, also prints every script that would be submitted")
-    parser.add_argument(
+    parser.option(
         "--sbatch",
+        "OPTIONS",
+        "options for sbatch that replace the launchers', such as --sbatch='--nodes=2 --time=8:00:00'",
         default="",
-        metavar="OPTIONS",
-        help="options for sbatch that replace the launchers', such as --sbatch='--nodes=2 --time=8:00:00'",
     )
     given = parse_overrides(parser, arguments)
     if given.full and not given.dry_run:

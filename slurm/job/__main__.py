@@ -337,9 +337,8 @@ class Job:
     def requeue(self, decision: Decision) -> int:
         """Gives the job back to the queue, without the bad nodes."""
         say(self.stage, decision.why)
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # the requeue's, which would end this process before leave_out
+        # The requeue's would end this process before leave_out.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.folder.note_state(decisions.REQUEUED, decision.why)
         job = self.allocation.job
         done = commands.run("scontrol", "requeue", job)

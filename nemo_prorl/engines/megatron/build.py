@@ -62,8 +62,7 @@ class RMSNorm(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.is_cuda or x.dtype != self.weight.dtype or x.dtype not in (torch.float32, torch.float64):
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        normed: torch.Tensor = _RMSNorm.apply(x, self.weight, self.eps)
-        return normed
+        return _RMSNorm.apply(x, self.weight, self.eps)
 
 
 class _RMSNorm(torch.autograd.Function):

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from nemo_prorl.engines.megatron.families.family import (
-    Architecture,
-    Family,
-    Tensor,
-    attention,
-    feed_forward,
-    norms,
-)
-
-
-def layer(sizes: Architecture) -> tuple[Tensor, ...]:
-    """Lists the tensors of one layer."""
-    return *norms(sizes), *attention(sizes), *feed_forward(sizes)
-
+from nemo_prorl.engines.megatron.families.family import Family, layer
 
 FAMILY = Family(
     name="LlamaForCausalLM",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nemo_prorl.engines.megatron.families.family import Family
-from nemo_prorl.engines.megatron.families.llama import layer
+from nemo_prorl.engines.megatron.families.family import Family, layer
 
 FAMILY = Family(
     name="MistralForCausalLM",
