@@ -120,13 +120,7 @@ def prompt_file(
 
 
 def _converted(
-    name: str,
-    folder: Path,
-    into: Path,
-    *,
-    split: str,
-    needs_answer: bool,
-    beat: Callable[[], object],
+    name: str, folder: Path, into: Path, *, split: str, needs_answer: bool, beat: Callable[[], object]
 ) -> tuple[Path, str]:
     """Converts the files of a name, unless `folder` or `into` has them, and returns what `prompt_file` does. Raises
     ConfigError."""

@@ -52,7 +52,6 @@ class Task:
 
     @property
     def sizes(self) -> list[int]:
-        """Returns all sizes in use, sorted."""
         return sorted({*self.wholes, *self.steps, *self.trained, *self.measured})
 
 
@@ -187,7 +186,6 @@ class Problem:
 
     @property
     def question(self) -> str:
-        """Returns the prompt."""
         return self.row.messages[0]["content"]
 
 

@@ -106,12 +106,10 @@ class Architecture:
 
     @property
     def name(self) -> str:
-        """Name of the family."""
         return self.family.name
 
     @property
     def layer(self) -> tuple[Tensor, ...]:
-        """The tensors of one layer."""
         return self.family.layer(self)
 
     @property

@@ -5,8 +5,5 @@ from __future__ import annotations
 from nemo_prorl.engines.megatron.families.family import Family, layer
 
 FAMILY = Family(
-    name="LlamaForCausalLM",
-    layer=layer,
-    keys=frozenset({"pretraining_tp"}),
-    ropes=("default", "llama3"),
+    name="LlamaForCausalLM", layer=layer, keys=frozenset({"pretraining_tp"}), ropes=("default", "llama3")
 )

@@ -4,9 +4,4 @@ from __future__ import annotations
 
 from nemo_prorl.engines.megatron.families.family import Family, layer
 
-FAMILY = Family(
-    name="MistralForCausalLM",
-    layer=layer,
-    keys=frozenset({"sliding_window"}),
-    window=4096,
-)
+FAMILY = Family(name="MistralForCausalLM", layer=layer, keys=frozenset({"sliding_window"}), window=4096)
