@@ -152,8 +152,7 @@ def read_whole(
     anything is read, if the checkpoint is of another model.
     """
     reader = Reader(directory)
-    copies = f"optimizer.{MAIN}."
-    prefix = copies if main and MAIN in read_manifest(directory).contents else ""
+    prefix = f"optimizer.{MAIN}." if main and MAIN in read_manifest(directory).contents else ""
     parameters = list(whole_parameters(architecture))
     for parameter in parameters:
         wanted = tuple(parameter.empty(architecture).shape)
