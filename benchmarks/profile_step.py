@@ -138,7 +138,6 @@ class ProfilingStopwatch(Stopwatch):
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Times and profiles the phase `name`."""
         before = self._phase
         self.switch_to(name if before else "")
         try:

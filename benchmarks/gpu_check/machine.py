@@ -69,7 +69,6 @@ class Machine:
         return ""
 
     def lines(self) -> list[str]:
-        """Returns the machine's description as lines for people."""
         versions = [f"{name} {version or '-'}" for name, version in self.versions.items()]
         gpu = f"{self.num_gpus} x {self.memory_gib:.1f} GiB, capability {self.capability[0]}.{self.capability[1]}, "
         gpu += f"driver {self.driver}, CUDA {self.cuda}"

@@ -33,7 +33,6 @@ class Parser(argparse.ArgumentParser):
         )
 
     def flag(self, name: str, meaning: str) -> None:
-        """Adds an option without a value."""
         self.add_argument(name, action="store_true", help=meaning)
 
     def option(self, name: str, metavar: str, meaning: str, **more: Any) -> None:
@@ -41,7 +40,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, metavar=metavar, help=meaning, **more)
 
     def path(self, name: str, metavar: str, meaning: str, **more: Any) -> None:
-        """Adds an argument or an option that is a path."""
         self.option(name, metavar, meaning, type=Path, **more)
 
     def print_help(self, file: Any = None) -> None:

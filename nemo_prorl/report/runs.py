@@ -139,7 +139,6 @@ class Run:
     @property
     @once_a_run
     def metrics(self) -> frozenset[str]:
-        """Returns the names of all recorded metrics."""
         return frozenset(key for record in self.records for key in record)
 
     @property

@@ -279,7 +279,6 @@ class Job:
 
     # -------------------------------------------------------------------------------------------------------- trainer
     def train(self) -> Decision:
-        """Runs the trainer until it ends, and returns what follows."""
         self.folder.note_state(decisions.TRAINING)
         # Another program may have taken the port since doctor used it.
         os.environ["MASTER_PORT"] = str(commands.free_port(allocation.ports(self.allocation.job)))
