@@ -148,8 +148,7 @@ class ScoredRollout:
     @property
     def parts(self) -> Mapping[str, float]:
         """Name -> value of the parts whose weighted sum is the score; empty without reward functions."""
-        parts: Mapping[str, float] = self.verdict.details.get(PARTS, {})
-        return parts
+        return self.verdict.details.get(PARTS, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -275,7 +275,6 @@ class ServiceGrader:
         return found
 
     def grades(self, domain: str) -> bool:
-        """Returns whether the service can grade this domain."""
         return domain in self._client.domains
 
     def check(self) -> None:

@@ -143,7 +143,6 @@ class AlgorithmConfig:
 
     @property
     def has_kl_in_loss(self) -> bool:
-        """Returns whether the KL penalty is a term of the loss."""
         return self.kl_beta > 0 and self.kl_in is KlIn.loss
 
     @property

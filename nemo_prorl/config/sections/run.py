@@ -13,7 +13,7 @@ from nemo_prorl.config.sections.evaluation import EvaluationConfig
 from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
 from nemo_prorl.config.sections.lora import LoraConfig
 from nemo_prorl.config.sections.model import ModelConfig
-from nemo_prorl.config.sections.reward import RewardConfig
+from nemo_prorl.config.sections.reward import FUNCTION_END_S, RewardConfig
 from nemo_prorl.config.sections.sampler import SamplerConfig
 from nemo_prorl.config.sections.shaping import ShapingConfig
 from nemo_prorl.config.sections.stage import StageConfig, StartFrom
@@ -50,7 +50,10 @@ class RunConfig:
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward service for a hang, "
                 f"as it may need reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
             )
-        function_s = self.reward.function_silence_s
+        # The longest time without a result of a reward function: its process is started, a call with several responses
+        # times out, the process is started again, and a call with one of them times out.
+        reward = self.reward
+        function_s = 2 * (reward.ready_timeout_s + reward.function_timeout_s + 2 * FUNCTION_END_S)
         if self.reward.function and 0 < self.trainer.hang_timeout_s <= function_s:
             raise ConfigError(
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward function for a hang, "
