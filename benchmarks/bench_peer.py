@@ -29,6 +29,7 @@ from benchmarks.peer.work import Work, configured, our_config, our_options, trl_
 from benchmarks.runs import Panel, Records, build_tiny_policy, draw, points, train
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.demo.build import BASE, train_files, validation_file
+from nemo_prorl.engines import environment
 from nemo_prorl.reward_sources.service import running_service
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.run_folder.telemetry import read_metrics
@@ -185,27 +186,19 @@ def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
     replace_text(folder / "work.json", json.dumps(content))
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(work.num_processes)]
     command = [str(TRL_PYTHON), *(torchrun if work.num_processes > 1 else ()), str(TRL_SIDE)]
+    command += [str(folder / "work.json")]
+    # What our own command line gives to vLLM and torch on CPU, so that no side has an advantage.
+    given = {**environment.ALWAYS, **environment.CPU_ONLY, **os.environ}
     with (folder / "trl.log").open("wb") as log:
-        command += [str(folder / "work.json")]
-        code = subprocess.run(command, env=trl_environment(), stderr=log).returncode
+        code = subprocess.run(command, env=given, stderr=log).returncode
     if code or not (folder / "events.jsonl").is_file():
         last = (folder / "trl.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
         sys.exit(f"error: TRL ended with code {code} ({folder / 'trl.log'}): {' / '.join(last)}")
 
 
-def trl_environment() -> dict[str, str]:
-    """Returns the environment that our own command line gives to vLLM and torch on CPU, so that no side has an
-    advantage."""
-    from nemo_prorl.engines.environment import ALWAYS, CPU_ONLY
-
-    return {**ALWAYS, **CPU_ONLY, **os.environ}
-
-
 def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Returns the rendered prompts of all steps, and the held-out ones. `task` is JSON, because the rows of the two
     domains have different fields."""
-    from nemo_prorl.engines import environment
-
     environment.prepare()
     from transformers import AutoTokenizer
 

@@ -173,14 +173,8 @@ def bubblewrap() -> list[str]:
     """Returns the command, without the source, of an interpreter in a sandbox with the libraries and an empty /tmp."""
     prefix = str(Path(sys.base_prefix).resolve())
     command = [
-        "bwrap",
-        "--unshare-all",
-        "--die-with-parent",
-        "--new-session",
-        "--cap-drop",
-        "ALL",
-        "--clearenv",
-    ]
+        "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
+    ]  # fmt: skip
     for path in ("/usr", prefix):
         command += ["--ro-bind", path, path]
     for path in ("/lib", "/lib64", "/bin"):
@@ -304,7 +298,6 @@ class Speed:
         self._client, self._pid, self._seconds, self._workers = client, pid, seconds, workers
 
     def code(self) -> None:
-        """Measures short programs with five tests."""
         response, task = f"<think>.</think>\n```python\n{PROGRAM}```", {"inputs": INPUTS, "outputs": OUTPUTS}
         self._measure(16 * self._workers, lambda n: ask("code", response, task, n))
         if shutil.which("bwrap") is None:
@@ -314,7 +307,6 @@ class Speed:
             in_threads(f"bubblewrap, a process per {what}", run, self._seconds, self._workers)
 
     def math(self) -> None:
-        """Measures the acceptance cases of mathematics."""
 
         def request(number: int) -> ScoreRequest:
             case = CASES[number % len(CASES)]
@@ -329,12 +321,10 @@ class Speed:
             report(f"math-verify, a new pool per batch ({method})", latencies, elapsed_s)
 
     def logic(self) -> None:
-        """Measures chain_sum."""
         task = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
         self._measure(256, lambda n: ask("logic", f"<answer>{n % 9}</answer>", task, n))
 
     def instruction(self) -> None:
-        """Measures four rules."""
         rules = {
             "punctuation:no_comma": {},
             "length_constraints:number_words": {"num_words": 50, "relation": "at least"},

@@ -95,8 +95,21 @@ def main() -> None:
 # ------------------------------------------------------------------------------------- what is trained
 def larger(folder: Path) -> list[str]:
     """Writes a random model and returns the overrides that train it, without dynamic sampling, which would drop all of
-    its groups, because all answers are wrong."""
-    write_random_model(folder / "model")
+    its groups, because all answers are wrong. The model has Qwen2.5's vocabulary size and the tiny policy's tokenizer:
+    tokens beyond the latter decode to nothing."""
+    from nemo_prorl.demo.tiny_policy import write_random_policy
+
+    write_random_policy(
+        folder / "model",
+        seed=0,
+        vocab_size=151_936,
+        hidden_size=512,
+        intermediate_size=2048,
+        num_hidden_layers=8,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        max_position_embeddings=32_768,
+    )
     return [
         f"model.path={folder / 'model'}",
         "dynamic_sampling.enabled=false",
@@ -106,32 +119,6 @@ def larger(folder: Path) -> list[str]:
         "trainer.prompts_per_step=2",
         "trainer.updates_per_step=2",
     ]
-
-
-def write_random_model(folder: Path) -> None:
-    """Writes a Hugging Face folder in fp32, with Qwen2.5's vocabulary size and the tiny policy's tokenizer. Tokens
-    beyond the latter decode to nothing."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from nemo_prorl.demo.tiny_policy import build_tokenizer
-
-    tokenizer = build_tokenizer()
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=151_936,
-        hidden_size=512,
-        intermediate_size=2048,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=8,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    Qwen2ForCausalLM(config).float().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
 
 
 # ------------------------------------------------------------------------------------- profiles
@@ -146,13 +133,11 @@ class ProfilingStopwatch(Stopwatch):
         self.switch_to("")
 
     def restart(self) -> None:
-        """Starts a new step."""
         super().restart()
         self.switch_to(REST)
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Times and profiles the phase `name`."""
         before = self._phase
         self.switch_to(name if before else "")
         try:

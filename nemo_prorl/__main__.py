@@ -67,8 +67,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         if arguments[0] not in COMMANDS:
             raise ConfigError(f"{arguments[0]} is not a command: write one of {', '.join(COMMANDS)}.")
-        code: int = load(arguments[0]).main(arguments[1:])
-        return code
+        return int(load(arguments[0]).main(arguments[1:]))
     except ConfigError as error:
         return say(error, 2)
     except KeyboardInterrupt:

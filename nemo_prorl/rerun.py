@@ -6,7 +6,7 @@ What happened between the steps is taken from metrics.jsonl, not decided again. 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,8 +60,8 @@ class Plan:
     """Step -> its line of digests.jsonl."""
     metrics: Mapping[int, Mapping[str, Any]]
     """Step -> its line of metrics.jsonl."""
-    inputs: Mapping[str, Any]
-    """What the steps were computed with (`run.step_inputs`)."""
+    inputs: Sequence[Mapping[str, Any]]
+    """What each of `steps` was computed with (`run.step_inputs`); the options are the same."""
 
     @property
     def begins_after(self) -> int:
@@ -109,8 +109,9 @@ def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> Plan:
         start=start,
         lines=digests.steps,
         metrics=metrics,
-        inputs=inputs,
+        inputs=[],
     )
+    of_steps = []
     for step in found.steps:
         before = digests.inputs.get(digests.steps.get(step, {}).get("of_inputs", ""))
         changed = [] if before is None else changed_options(before["options"], inputs["options"])
@@ -120,7 +121,8 @@ def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> Plan:
                 f"step {last} has to be computed from {start}, and step {step} on the way was trained {what}: choose "
                 "a step with a checkpoint nearer before it."
             )
-    return found
+        of_steps.append(before)
+    return replace(found, inputs=of_steps)
 
 
 def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -133,19 +135,21 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
 def other_circumstances(plan: Plan, ranks: Ranks) -> list[str]:
     """Returns what is different here from where the steps were trained, so that their numbers may differ in the last
     digits; empty if every bit has to be the same."""
-    here, then = run.step_inputs(plan.config, ranks), plan.inputs
-    versions = [
-        f"{name} {then['versions'].get(name, 'none')} then, {here['versions'].get(name, 'none')} now"
-        for name in sorted(then["versions"].keys() | here["versions"].keys())
-        if then["versions"].get(name) != here["versions"].get(name)
-    ]
-    others = [
-        f"{key} {then[key]} then, {here[key]} now" for key in ("ranks", "device") if then[key] != here[key]
-    ]
-    on_gpu = (
-        [] if then["device"].startswith("CPU") else ["GPUs, where equal runs were never shown to be equal"]
-    )
-    return [*versions, *others, *on_gpu]
+    here, found = run.step_inputs(plan.config, ranks), []
+    for then in plan.inputs:
+        found += [
+            f"{name} {then['versions'].get(name, 'none')} then, {here['versions'].get(name, 'none')} now"
+            for name in sorted(then["versions"].keys() | here["versions"].keys())
+            if then["versions"].get(name) != here["versions"].get(name)
+        ]
+        found += [
+            f"{key} {then[key]} then, {here[key]} now"
+            for key in ("ranks", "device")
+            if then[key] != here[key]
+        ]
+        if not then["device"].startswith("CPU"):
+            found.append("GPUs, where equal runs were never shown to be equal")
+    return list(dict.fromkeys(found))
 
 
 def steps_again(plan: Plan, stepper: Stepper, state: RunState) -> Iterator[StepResult]:
@@ -233,9 +237,7 @@ def _machinery(
             grader = stack.enter_context(run.graders(config.reward, ranks, log_dir))
         policy, state = run.build_policy(config, ranks, plan.start)
         policy.finish_training()
-        if state.prompts:
-            run.check_same_rows(inputs.prompts, state)
-            inputs.prompts.restore(state.prompts)
+        run.restore_prompts(inputs.prompts, state, is_resume=plan.start.is_resume)
         if is_live:
             other_sampler = stack.enter_context(
                 run.build_sampler(config, ranks, inputs.tokenizer, reads_weights=False)
@@ -265,7 +267,9 @@ def _config(run_dir: Path, options: Mapping[str, Any], num_ranks: int) -> RunCon
     """Returns recorded options as a configuration, in a layout that fits the number of ranks."""
     with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as folder:
         path = Path(folder) / "recorded.yaml"
-        path.write_text(yaml.safe_dump({"defaults": [SCHEMA, "_self_"], **options}), encoding="utf-8")
+        tree = {"defaults": [SCHEMA, "_self_"], **options}
+        text = yaml.safe_dump(tree, sort_keys=False)  # the order of data.train counts
+        path.write_text(text, encoding="utf-8")
         config = without_servers_of_its_job(compose(str(path), [], conf_dir=Path(folder)))
     exp_manager = replace(config.exp_manager, explicit_log_dir=str(run_dir))  # the folder may have been moved
     config = replace(config, exp_manager=exp_manager)

@@ -181,10 +181,8 @@ def train_stage(
         terminal.wait_for("building the policy")
         policy, state = build_policy(config, ranks, start)
         policy.finish_training()  # frees GPU memory that only updates need, before the sampler allocates its own
-        if state.prompts:
-            if start.is_resume:
-                check_same_rows(prompts, state)
-            prompts.restore(state.prompts)
+        if new := restore_prompts(prompts, state, is_resume=start.is_resume):
+            log.say(f"new in this run, or changed, and read from the beginning: {', '.join(new)}")
         measured = ranks.on_main(lambda: evaluation.measurement(config, inputs.held_out, grader.version))
         for change in noted_changes(state, grader.parts, measured, is_resume=start.is_resume):
             log.say(change)
@@ -357,7 +355,7 @@ def check_same_run(config: RunConfig, run_dir: Path) -> None:
     options = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
     for key in SAME_ON_RESUME:
         before, now = (reduce(getitem, key.split("."), tree) for tree in options)
-        if before != now:
+        if repr(before) != repr(now):  # the order of files counts, too
             raise ConfigError(
                 f"stage {config.stage.name} in {run_dir} was begun with {key}={before} and would be resumed with "
                 f"{key}={now}: write the same value, or another exp_manager.explicit_log_dir."
@@ -398,15 +396,18 @@ def check_same_factors(config: RunConfig, start: stages.StartingPoint) -> None:
     )
 
 
-def check_same_rows(prompts: PromptMix, state: RunState) -> None:
-    """Raises ConfigError if a training file has changed since the stage began, because the saved position would be
-    wrong for it."""
+def restore_prompts(prompts: PromptMix, state: RunState, *, is_resume: bool) -> list[str]:
+    """Continues the mix where `state` left it, and returns the names of files that begin at their start. Raises
+    ConfigError if a file has changed since a resumed stage began: its position would be wrong."""
+    if not state.prompts:
+        return []
     before, now = set(state.prompts["shares"]), set(prompts.state()["shares"])
-    if before != now:
+    if is_resume and before != now:
         raise ConfigError(
             f"the content of data.train has changed since stage {state.stage} was begun ({len(before - now)} of "
             f"{len(before)} files): put the same files back, or begin in another exp_manager.explicit_log_dir."
         )
+    return prompts.restore(state.prompts)
 
 
 def build_policy(config: RunConfig, ranks: Ranks, start: stages.StartingPoint) -> tuple[Policy, RunState]:

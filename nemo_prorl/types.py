@@ -148,8 +148,7 @@ class ScoredRollout:
     @property
     def parts(self) -> Mapping[str, float]:
         """Name -> value of the parts whose weighted sum is the score; empty without reward functions."""
-        parts: Mapping[str, float] = self.verdict.details.get(PARTS, {})
-        return parts
+        return self.verdict.details.get(PARTS, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +304,8 @@ class RunState:
 
     @property
     def steps_since_reset(self) -> int:
-        """Steps since the last reset, or since the stage's start if that was later."""
-        return min(self.stage_step, self.step - self.last_reset_step)
+        """Steps since the last reset, or since the run's start. A stage that begins without one goes on counting."""
+        return self.step - self.last_reset_step
 
     @property
     def policy_is_reference(self) -> bool:

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -111,7 +112,7 @@ def _service(options: argparse.Namespace, requests: Sequence[ScoreRequest] | Non
     """Returns a service for these requests alone, or for all that may come."""
     from reward.sandbox.probe import strongest
     from reward.server import UserError
-    from reward.service import Service, default_workers
+    from reward.service import Service
     from reward.version import version
 
     if options.workers < 0:
@@ -120,7 +121,8 @@ def _service(options: argparse.Namespace, requests: Sequence[ScoreRequest] | Non
     for reason in reasons:
         print(f"reward: {reason}", file=sys.stderr)
     only = None if requests is None else sorted({request.domain for request in requests})
-    return Service(level, options.workers or default_workers(), version(), only=only)
+    num_workers = options.workers or len(os.sched_getaffinity(0))
+    return Service(level, num_workers, version(), only=only)
 
 
 def _serve(options: argparse.Namespace) -> None:

@@ -51,7 +51,6 @@ class Worker(Protocol):
 
     def end(self) -> int:
         """Kills it and waits for it. Returns the signal that had ended it (9 if it was still alive)."""
-        ...
 
 
 class ForkedWorker:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -214,8 +213,3 @@ class Service:
             details=details,
             version=self.version,
         )
-
-
-def default_workers() -> int:
-    """Returns the number of cores that this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))

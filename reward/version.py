@@ -12,13 +12,8 @@ from reward.graders import plugins
 RELEASE = "0.1.0"
 """The release of the distribution nemo-prorl-reward; reward/pyproject.toml reads it here."""
 _VERDICT_PACKAGES = (
-    "math-verify",
-    "latex2sympy2_extended",
-    "antlr4-python3-runtime",
-    "sympy",
-    "reasoning-gym",
-    "langdetect",
-)
+    "math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "langdetect",
+)  # fmt: skip
 
 
 def version() -> str:

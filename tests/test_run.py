@@ -37,11 +37,11 @@ from nemo_prorl.data.rows import write_rows
 from nemo_prorl.run import (
     check_not_beyond,
     check_not_failed,
-    check_same_rows,
     check_same_run,
     clear_marks,
     load_inputs,
     record_options,
+    restore_prompts,
     train,
 )
 from nemo_prorl.run_folder.checkpoints import Checkpoint
@@ -92,6 +92,16 @@ def test_other_prompts_another_order_or_another_model_are_refused(
         check_same_run(config, tmp_path)
 
 
+def test_the_order_of_the_files_stays(tmp_path: Path) -> None:
+    """It decides which of two files of equal weight comes first."""
+    files = [("b.parquet", 1.0), ("a.parquet", 1.0)]
+    begun, now = (RunConfig(data=DataConfig(train=dict(order))) for order in (files, files[::-1]))
+    write_resolved(begun, tmp_path / "stages" / "main.yaml")
+    check_same_run(begun, tmp_path)
+    with pytest.raises(ConfigError, match=r"was begun with data\.train="):
+        check_same_run(now, tmp_path)
+
+
 def test_what_may_be_tuned_on_the_way_passes(tmp_path: Path) -> None:
     begin_stage(tmp_path)
     config = RunConfig(
@@ -124,12 +134,14 @@ def mix(folder: Path, num_rows: int) -> PromptMix:
 def test_other_rows_under_the_same_name_are_refused(tmp_path: Path) -> None:
     """The cursor counts rows of the old content, so it would skip new rows or repeat some."""
     state = RunState(stage="main", prompts=mix(tmp_path, 5).state())
-    check_same_rows(mix(tmp_path, 5), state)
+    assert restore_prompts(mix(tmp_path, 5), state, is_resume=True) == []
     with pytest.raises(
         ConfigError, match=r"content of data\.train has changed since stage main was begun"
     ) as caught:
-        check_same_rows(mix(tmp_path, 6), state)
+        restore_prompts(mix(tmp_path, 6), state, is_resume=True)
     assert "\n" not in str(caught.value)
+    (new,) = restore_prompts(mix(tmp_path, 6), state, is_resume=False)
+    assert new == str(tmp_path / "prompts.parquet"), "the next stage may have others"
 
 
 @pytest.mark.parametrize(("restarts", "refused"), [("0", False), ("1", True), ("12", True)])

@@ -40,12 +40,7 @@ def run_config(
     Adam's epsilon is large because some gradients are 0 but for rounding (a key's bias hardly changes attention): with
     the usual one, the sign of the rounding error would decide about a step of the size of the learning rate.
     """
-    settings = {
-        "learning_rate": 1e-2,
-        "adam_epsilon": 1e-4,
-        "micro_batch_tokens": 128,
-        "warmup_updates": 4,
-    }
+    settings = {"learning_rate": 1e-2, "adam_epsilon": 1e-4, "micro_batch_tokens": 128, "warmup_updates": 4}
     return RunConfig(
         model=ModelConfig(
             path=str(path),

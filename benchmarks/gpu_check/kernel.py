@@ -29,22 +29,17 @@ FAILURES = {
 
 def run(machine: Machine, _workdir: Path) -> Iterator[Row]:
     """Yields the rows of the part."""
-    forms = _forms(machine.torch_device)
+    forms: dict[str, Any] = {"plain": softmax_plain}
+    if can_fuse(machine.torch_device):
+        from nemo_prorl.engines.megatron import softmax_triton
+
+        forms["fused"] = softmax_triton
     yield from _correctness(forms, machine.torch_device)
     if machine.num_gpus:
         yield from _bandwidth(forms, machine)
         if "fused" in forms:
             yield from _tuning(forms["fused"], machine)
         yield from _head(forms, machine.torch_device)
-
-
-def _forms(device: torch.device) -> dict[str, Any]:
-    forms: dict[str, Any] = {"plain": softmax_plain}
-    if can_fuse(device):
-        from nemo_prorl.engines.megatron import softmax_triton
-
-        forms["fused"] = softmax_triton
-    return forms
 
 
 def _correctness(forms: dict[str, Any], device: torch.device) -> Iterator[Row]:

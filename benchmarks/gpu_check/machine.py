@@ -69,14 +69,14 @@ class Machine:
         return ""
 
     def lines(self) -> list[str]:
-        """Returns the machine's description as lines for people."""
-        versions = (f"{name} {version or '-'}" for name, version in self.versions.items())
+        versions = [f"{name} {version or '-'}" for name, version in self.versions.items()]
         gpu = f"{self.num_gpus} x {self.memory_gib:.1f} GiB, capability {self.capability[0]}.{self.capability[1]}, "
         gpu += f"driver {self.driver}, CUDA {self.cuda}"
         return [
             f"device    {self.device}",
             f"          {gpu if self.num_gpus else 'no GPU'}",
-            *_wrapped(versions),
+            "packages  " + ", ".join(versions[:3]),
+            "          " + ", ".join(versions[3:]),
         ]
 
 
@@ -112,8 +112,3 @@ def _version(*distributions: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     return ""
-
-
-def _wrapped(versions: Any) -> list[str]:
-    words = list(versions)
-    return ["packages  " + ", ".join(words[:3]), "          " + ", ".join(words[3:])]

@@ -71,9 +71,10 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
 
     used = sampler.in_use()
     attention = used["sampler's attention"]
-    precision = _precision(attention)
-    limit = LIMIT_TF32 if precision == "TF32" else LIMIT
-    note = f"runner {used['model runner']}, {attention} in {precision}"
+    # Triton's products of fp32 numbers depend on this variable (engines/environment.py).
+    is_tf32 = "TRITON" in attention and os.environ.get("TRITON_F32_DEFAULT", "tf32") != "ieee"
+    limit = LIMIT_TF32 if is_tf32 else LIMIT
+    note = f"runner {used['model runner']}, {attention} in {'TF32' if is_tf32 else 'fp32'}"
     for version, when in enumerate(("at first", "after a refit")):
         rollouts = draw(version)
         batch = token_batch(rollouts)
@@ -94,13 +95,6 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
     what = "rollouts changed by concurrent training"
     yield Row(what=what, value=changed, unit="", limit=MAX_CHANGED, means=FAILURES["ahead"])
     sampler.close()
-
-
-def _precision(attention: str) -> str:
-    """Returns the precision of fp32 products in vLLM's attention, which for Triton depends on an environment variable
-    (engines/environment.py)."""
-    uses_tf32 = "TRITON" in attention and os.environ.get("TRITON_F32_DEFAULT", "tf32") != "ieee"
-    return "TF32" if uses_tf32 else "fp32"
 
 
 def _fraction_changed(draw: Callable[[], list[Any]], train: Callable[[], Any]) -> float:

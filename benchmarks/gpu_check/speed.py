@@ -18,6 +18,7 @@ from benchmarks.gpu_check.policies import TINY, build, folder_of
 from benchmarks.gpu_check.policy import VARIANTS, Variant, configured, left_out
 from benchmarks.gpu_check.rows import Row, seconds_of
 from nemo_prorl import distributed
+from nemo_prorl.cluster.scale.roofline import operations
 from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
@@ -55,18 +56,6 @@ def run(machine: Machine, workdir: Path) -> Iterator[Row]:
             torch.cuda.empty_cache()
 
 
-def flops(architecture: Architecture, lengths: np.ndarray) -> float:
-    """Returns the floating-point operations of one forward pass over sequences of these lengths, without recomputation:
-    two per token and weight of a matrix, and four per query-key pair and channel of attention. An update takes three
-    times as many. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 5.1. Only the causal half of the query-key
-    pairs counts, unlike in PaLM's appendix B (arXiv 2204.02311)."""
-    a = architecture
-    lookup = a.vocab_size * a.hidden_size * (0 if a.tied else 1)
-    matrices = a.num_parameters - lookup
-    pairs = float((lengths.astype(np.float64) ** 2).sum()) / 2
-    return 2.0 * matrices * float(lengths.sum()) + 4.0 * pairs * a.num_heads * a.head_dim * a.num_layers
-
-
 def _variants(machine: Machine, folder: Path) -> list[Variant]:
     """Returns the variants to measure: bf16 with the fastest layers that are installed, then FP8."""
     possible = [
@@ -91,19 +80,25 @@ def _batch(lengths: np.ndarray) -> TrainBatch:
 def _passes(
     name: str, policy: MegatronPolicy, batch: TrainBatch, architecture: Architecture, machine: Machine
 ) -> Iterator[Row]:
-    forward = flops(architecture, batch.tokens.lengths_B)
-    num_tokens = int(batch.tokens.lengths_B.sum())
+    lengths = batch.tokens.lengths_B.astype(np.float64)
+    num_tokens = int(lengths.sum())
+    # Without recomputation, and of the causal half of the query-key pairs only, unlike in PaLM's appendix B (arXiv
+    # 2204.02311). An update takes three times as many (Narayanan et al. 2021, arXiv 2104.04473, section 5.1).
+    pairs = float((lengths**2).sum()) / 2
+    forward = sum(
+        operations(architecture, num_tokens=num_tokens, response_tokens=num_tokens, attended=pairs).forward
+    )
     work: dict[str, tuple[float, Callable[[], Any]]] = {
         "log-probabilities": (forward, lambda: policy.logprobs(batch.tokens)),
         "update": (3 * forward, lambda: policy.update(batch, loss_function)),
     }
-    for what, (operations, once) in work.items():
+    for what, (flops, once) in work.items():
         if machine.num_gpus:
             torch.cuda.reset_peak_memory_stats()
         seconds = seconds_of(once, repeats=3)
         note = f"{num_tokens / seconds:,.0f} tokens/s"
         if sheet := machine.data_sheet:
-            note += f", {operations / seconds / sheet.flops:.1%} of the bf16 peak"
+            note += f", {flops / seconds / sheet.flops:.1%} of the bf16 peak"
         if machine.num_gpus:
             note += f", {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB"
         yield Row(what=f"{name}: {what}", value=seconds, unit="s", note=note)

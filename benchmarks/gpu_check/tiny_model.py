@@ -67,6 +67,5 @@ def run_config(path: Path, *, precision: Precision = Precision.fp32, **sampler: 
         "max_sequences": 256,
     }
     return RunConfig(
-        model=ModelConfig(path=str(path), precision=precision),
-        sampler=SamplerConfig(**(settings | sampler)),
+        model=ModelConfig(path=str(path), precision=precision), sampler=SamplerConfig(**(settings | sampler))
     )

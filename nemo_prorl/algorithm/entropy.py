@@ -6,7 +6,7 @@ Control"; ProRL section 5.4, AdaptiveEntropy).
 
 e_k is the most recently measured entropy, in nats a token. The authors' code treats e_k == target as reached, and so
 does the second line. With entropy_anneal_steps = T the target is a schedule, the best one of Entrocraft (arXiv
-2604.26326): it moves linearly from entropy_target to entropy_target_end in the T steps after a reset or the stage's
+2604.26326): it moves linearly from entropy_target to entropy_target_end in the T steps after a reset or the run's
 start, and stays there. The papers set no upper bound; without one a policy that cannot reach the target would get ever
 more bonus, and in the end noise.
 """
@@ -19,7 +19,7 @@ from nemo_prorl.config import AlgorithmConfig, EntropyBonus
 
 
 def entropy_target(config: AlgorithmConfig, num_steps: int) -> float:
-    """Returns the target in nats a token, `num_steps` steps after the last reset or the stage's start."""
+    """Returns the target in nats a token, `num_steps` steps after the last reset or the run's start."""
     if not config.entropy_anneal_steps:
         return config.entropy_target
     share = min(1.0, num_steps / config.entropy_anneal_steps)

@@ -144,5 +144,4 @@ class _Posterior:
 
 def _share(m_N: _Floats, b_N: _Floats, steps: _Floats) -> _Floats:
     """Returns [N, steps]: 1 / (1 + (M / x)^B)."""
-    share: _Floats = 1 / (1 + (m_N[:, None] / steps) ** b_N[:, None])
-    return share
+    return 1 / (1 + (m_N[:, None] / steps) ** b_N[:, None])

@@ -184,11 +184,8 @@ def _effective_samples(
 ) -> dict[str, Moments]:
     """Returns the moments of the tokens' ratios of current to sampler probability, and those by age."""
     ratio_BT = importance_ratio(log_ratio_BT, mask_BT, CorrectionLevel.token).numpy()
-    weights_BT, mask, ages = (
-        ratio_BT.clip(1 / LARGEST_RATIO, LARGEST_RATIO),
-        mask_BT.numpy(),
-        np.array(ages_B),
-    )
+    weights_BT = ratio_BT.clip(1 / LARGEST_RATIO, LARGEST_RATIO)
+    mask, ages = mask_BT.numpy(), np.array(ages_B)
     found = {EFFECTIVE: weights_BT[mask]}
     for age in np.unique(ages):
         found[f"{EFFECTIVE}_age_{age:.0f}"] = weights_BT[ages == age][mask[ages == age]]

@@ -40,7 +40,6 @@ class NcclNetwork:
 
     @property
     def sentence(self) -> str:
-        """Returns one line for the log of a run."""
         network = {"Socket": "TCP", "IB": "InfiniBand"}.get(self.name, self.name)
         if self.name == "IB" and all(device.endswith("/RoCE") for device in self.devices):
             network = "RoCE"

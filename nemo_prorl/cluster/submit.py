@@ -29,15 +29,8 @@ SHARED_SCRIPTS = ("slurm/common.sh", "slurm/rank.sh", "slurm/check_reward.sh", "
 LOOK_S = 1.0
 """How long Slurm takes to look at a new job and to find a reason why it cannot start."""
 USUAL_REASONS = (
-    "None",
-    "Priority",
-    "Resources",
-    "Dependency",
-    "BeginTime",
-    "JobHeldUser",
-    "Reservation",
-    "Licenses",
-)
+    "None", "Priority", "Resources", "Dependency", "BeginTime", "JobHeldUser", "Reservation", "Licenses",
+)  # fmt: skip
 """squeue's words for a wait that ends by itself, or by the user's own command."""
 
 
@@ -78,12 +71,7 @@ def find_launcher(stage: str, root: Path) -> Path:
 
 
 def plan_jobs(
-    chain: Chain,
-    *,
-    run_dir: str,
-    arguments: Sequence[str],
-    sbatch_options: Sequence[str],
-    root: Path,
+    chain: Chain, *, run_dir: str, arguments: Sequence[str], sbatch_options: Sequence[str], root: Path
 ) -> list[Job]:
     """Returns the jobs of the stages that are not done. `arguments` go to the launchers, `sbatch_options` to sbatch."""
     jobs: list[Job] = []

@@ -23,36 +23,31 @@ def main(arguments: Sequence[str]) -> int:
     given = _parser().parse_args(arguments)
     folders: list[Path] = given.evaluations
     names = _names(given.names, folders)
-    from nemo_prorl.evaluation import results
-    from nemo_prorl.evaluation.comparison import (
-        by_size,
-        compare,
-        compare_sizes,
-        comparison_lines,
-        size_lines,
-        start_against_gain,
-        unlike,
-    )
-    from nemo_prorl.evaluation.figures import draw, draw_sizes
+    from nemo_prorl.evaluation import comparison, figures, results
 
     check_writable(f"--out {given.out}", given.out)
     read = [results.read(folder) for folder in folders]
     checkpoints = [found for _, found in read]
-    remarks = unlike(names, [header for header, _ in read], checkpoints)
+    remarks = comparison.unlike(names, [header for header, _ in read], checkpoints)
     by_source, left_out = given.by == "source", list[str]()
-    comparisons = compare(checkpoints, by_source=by_source, say=left_out.append)
-    parts = comparisons if by_source else compare_sizes(checkpoints, say=left_out.append)
+    comparisons = comparison.compare(checkpoints, by_source=by_source, say=left_out.append)
+    parts = comparisons if by_source else comparison.compare_sizes(checkpoints, say=left_out.append)
     given.out.mkdir(parents=True, exist_ok=True)
-    pictures = draw(comparisons, names, given.out, remarks)
-    lines = [*remarks, *([""] if remarks else []), *comparison_lines(comparisons, names), *left_out]
+    pictures = figures.draw(comparisons, names, given.out, remarks)
+    lines = [
+        *remarks,
+        *([""] if remarks else []),
+        *comparison.comparison_lines(comparisons, names),
+        *left_out,
+    ]
     content: dict[str, Any] = {"names": names, "by": given.by, "remarks": remarks, "left_out": left_out}
-    content["correlation_of_start_and_gain"] = told = start_against_gain(comparisons)
+    content["correlation_of_start_and_gain"] = told = comparison.start_against_gain(comparisons)
     if told is not None:
         lines.append(f"start against gain, over {len(comparisons)} of these: correlation {told:.2f}")
-    for (series, unit), sizes in by_size(parts).items():
-        lines += size_lines(series, unit, sizes, names)
+    for (series, unit), sizes in comparison.by_size(parts).items():
+        lines += comparison.size_lines(series, unit, sizes, names)
         pictures.append(given.out / f"{series.replace('/', '.')}.png")
-        draw_sizes(series, unit, sizes, names, pictures[-1], remarks)
+        figures.draw_sizes(series, unit, sizes, names, pictures[-1], remarks)
         content.setdefault("by_size", {})[series] = {size: one.pass_at_k for size, one in sizes}
     content["benchmarks"] = [asdict(one) for one in comparisons]
     replace_text(given.out / "comparison.json", json.dumps(content, indent=1) + "\n")
@@ -64,9 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("compare", __doc__, EPILOG)
     parser.path("evaluations", "DIR", "folder of an evaluation", nargs="+")
-    parser.add_argument(
-        "--names", metavar="A,B", help="names of the evaluations (default: those of their folders)"
-    )
+    parser.option("--names", "A,B", "names of the evaluations (default: those of their folders)")
     parser.add_argument(
         "--by",
         choices=("benchmark", "source"),

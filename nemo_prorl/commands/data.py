@@ -80,9 +80,7 @@ def _build(arguments: Sequence[str]) -> int:
         "Writes data/NAME/{train,validation}.parquet with manifest.json and overlap.json.",
         "`against=` may be given several times.\n\n" + "\n".join(entries_text(entries(DataBuildConfig))),
     )
-    parser.add_argument(
-        "words", nargs="+", metavar="NAME | KEY=VALUE", help="a source, or `all`; or an option"
-    )
+    parser.option("words", "NAME | KEY=VALUE", "a source, or `all`; or an option", nargs="+")
     words = parser.parse_args(arguments).words
     against = [word for word in words if word.startswith("against=") and "[" not in word]
     overrides = [word for word in words if "=" in word and word not in against]
@@ -158,9 +156,7 @@ def _show(arguments: Sequence[str]) -> int:
     )
     parser.path("file", "FILE", "a file of problems")
     parser.add_argument("--rows", type=int, default=3, metavar="N", help="number of rows (default: 3)")
-    parser.add_argument(
-        "--from", type=int, default=0, metavar="N", dest="start", help="index of the first row (default: 0)"
-    )
+    parser.option("--from", "N", "index of the first row (default: 0)", type=int, default=0, dest="start")
     given = parser.parse_args(arguments)
     if given.rows < 1:
         raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")

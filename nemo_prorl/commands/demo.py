@@ -16,11 +16,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.flag("--smoke", "trains only a few steps, to show that everything runs")
     parser.add_argument("--seed", type=int, default=1, help="seed of data and sampling (default: 1)")
     parser.path("--out", "OUT", "folder to write (default: runs/demo)", default=Path("runs/demo"))
-    parser.add_argument(
+    parser.option(
         "overrides",
+        "KEY=VALUE",
+        "sets an option of both stages, as in `train`, such as trainer.device=cpu",
         nargs="*",
-        metavar="KEY=VALUE",
-        help="sets an option of both stages, as in `train`, such as trainer.device=cpu",
     )
     options = parser.parse_intermixed_args(arguments)
     device = composed("laptop", options.overrides).trainer.device

@@ -49,15 +49,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("doctor", __doc__ or "", DESCRIPTION)
     parser.path("--json", "FILE", "also writes the findings of this node to FILE")
     parser.path("--folder", "FOLDER", "where each node writes its findings (default: RUN/doctor)")
-    parser.add_argument(
-        "--nodes", default="", metavar="A,B,...", help="names of the nodes, in the order of the tasks"
-    )
-    parser.add_argument(
+    parser.option("--nodes", "A,B,...", "names of the nodes, in the order of the tasks", default="")
+    parser.option(
         "--allow",
+        "CHECK",
+        "lets the job start although this check fails, such as network or open-files",
         action="append",
         default=[],
-        metavar="CHECK",
-        help="lets the job start although this check fails, such as network or open-files",
     )
     parser.add_argument(
         "--only", action="append", choices=GROUPS, help="runs only this group of checks (default: all)"

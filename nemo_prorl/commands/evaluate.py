@@ -42,10 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = parsing.Parser("evaluate", __doc__, EPILOG)
     parser.flag("--list", "lists the benchmarks, or those of benchmarks=A,B with source and licence")
     parser.path("--write-prompts", "DIR", "only writes the benchmarks' prompts into this folder")
-    parser.add_argument(
-        "--k",
-        metavar="K,K",
-        help="with data=FILE: the k of pass@k (default: 1, 2, 4 ... up to the rollouts per prompt)",
+    parser.option(
+        "--k", "K,K", "with data=FILE: the k of pass@k (default: 1, 2, 4 ... up to the rollouts per prompt)"
     )
     parser.path("--samples", "FILE", "with data=FILE: writes every response and its score, as JSONL")
     given = parsing.parse_overrides(parser, arguments)

@@ -20,9 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the forecast and returns exit code 0."""
     parser = Parser("forecast", __doc__, DESCRIPTION)
     parser.path("run_dir", "RUN_DIR", "folder of a run")
-    parser.add_argument(
-        "--steps", type=int, default=100, metavar="N", help="steps to look ahead (default: 100)"
-    )
+    parser.option("--steps", "N", "steps to look ahead (default: 100)", type=int, default=100)
     parser.flag("--json", "prints a JSON object")
     options = parser.parse_args(arguments)
     if options.steps < 1:

@@ -135,10 +135,9 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
     reward = left[0].config.reward
     needs_service = reward.asks_service and not reward.urls and not reward.discovery_dir
     with reward_service(reward, out) if needs_service else nullcontext() as url:
-        extra = [f"reward.urls=[{url}]"] if url else []
         for number, run in enumerate(left, start=1):
             show([f"\n{run.arm.name}, seed {run.seed} ({number} of {len(left)})"])
-            code = train([*run.arguments, *extra], num_ranks=num_ranks)
+            code = train(run.arguments, num_ranks=num_ranks, reward_url=url or "")
             if not run.is_done and not run.why_failed:
                 what = "was paused" if code == 0 else f"ended with exit code {code}"
                 return say(f"arm {run.name} {what}: the same command goes on with it.", code or 1)

@@ -33,12 +33,14 @@ class Parser(argparse.ArgumentParser):
         )
 
     def flag(self, name: str, meaning: str) -> None:
-        """Adds an option without a value."""
         self.add_argument(name, action="store_true", help=meaning)
 
+    def option(self, name: str, metavar: str, meaning: str, **more: Any) -> None:
+        """Adds an argument, or an option with a value; `more` as for add_argument."""
+        self.add_argument(name, metavar=metavar, help=meaning, **more)
+
     def path(self, name: str, metavar: str, meaning: str, **more: Any) -> None:
-        """Adds an argument or an option that is a path; `more` as for add_argument."""
-        self.add_argument(name, type=Path, metavar=metavar, help=meaning, **more)
+        self.option(name, metavar, meaning, type=Path, **more)
 
     def print_help(self, file: Any = None) -> None:
         show([self.format_help().rstrip("\n")])
@@ -51,9 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 def parse_overrides(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Adds --config-name and the overrides to the parser and parses the arguments, which may be in any order."""
-    parser.add_argument(
-        "--config-name", default="train", metavar="NAME", help="a configuration of conf/ (default: train)"
-    )
+    parser.option("--config-name", "NAME", "a configuration of conf/ (default: train)", default="train")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="sets an option")
     return parser.parse_intermixed_args(arguments)
 

@@ -79,12 +79,12 @@ def _add_estimates(parser: Parser) -> None:
     parser.add_argument(
         "--gpu", default="h100", help="type of GPU: h100, h200 or a100 (default: h100, as in ProRL)"
     )
-    parser.add_argument(
+    parser.option(
         "--shape",
-        default="",
-        metavar="NAME",
-        help="plans for a well-known model that is not here, such as qwen2.5-7b (default: the model in model.path, "
+        "NAME",
+        "plans for a well-known model that is not here, such as qwen2.5-7b (default: the model in model.path, "
         "or ProRL's if that is not here)",
+        default="",
     )
     parser.add_argument(
         "--response-share", type=float, help="mean response length divided by the longest (default: 0.5)"

@@ -24,13 +24,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.flag("--no-pictures", "writes no pictures, in a third of the time")
     parser.flag("--open", "opens the page in the browser")
-    parser.add_argument(
+    parser.option(
         "--serve",
+        "PORT",
+        "instead of writing files, serves the page, always up to date, to browsers on this machine until Ctrl-C; "
+        "the run may start later (default: port 8765; 0: any free port)",
         nargs="?",
         const="",
-        metavar="PORT",
-        help="instead of writing files, serves the page, always up to date, to browsers on this machine until Ctrl-C; "
-        "the run may start later (default: port 8765; 0: any free port)",
     )
     words = [  # in `report --serve RUN_DIR`, RUN_DIR is no port
         "--serve=" if word == "--serve" and not after.isdecimal() else word

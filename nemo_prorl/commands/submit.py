@@ -33,11 +33,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("submit", __doc__, DESCRIPTION)
     parser.flag("--dry-run", "prints what is missing and the commands of sbatch instead; needs no Slurm")
     parser.flag("--full", "with --dry-run, also prints every script that would be submitted")
-    parser.add_argument(
+    parser.option(
         "--sbatch",
+        "OPTIONS",
+        "options for sbatch that replace the launchers', such as --sbatch='--nodes=2 --time=8:00:00'",
         default="",
-        metavar="OPTIONS",
-        help="options for sbatch that replace the launchers', such as --sbatch='--nodes=2 --time=8:00:00'",
     )
     given = parse_overrides(parser, arguments)
     if given.full and not given.dry_run:
@@ -144,7 +144,13 @@ def _checked_chain(
     if site_dir and not any(map(_is_run_dir, overrides)):
         overrides = [*overrides, f"{RUN_DIR_KEY}={quoted(site_dir)}"]
     chain, _ = asked_chain(config_name, overrides, CONF_DIR)
-    _check_folder(chain[0].exp_manager.explicit_log_dir)
+    folder = chain[0].exp_manager.explicit_log_dir
+    # Launchers refuse such a folder, or sbatch reads it otherwise.
+    if folder != folder.strip() or re.search(r"[\"'$\\\n]", folder):
+        raise ConfigError(
+            f"{RUN_DIR_KEY}={folder} cannot be the folder of a job: write one without quotes, $ and backslashes, and "
+            "without spaces at its ends."
+        )
     model = model_of(chain[0])
     for config in chain:
         launcher = root / submit.find_launcher(config.stage.name, root)
@@ -156,15 +162,6 @@ def _checked_chain(
 
 def _is_run_dir(override: str) -> bool:
     return override.lstrip("+").startswith(f"{RUN_DIR_KEY}=")
-
-
-def _check_folder(folder: str) -> None:
-    """Raises ConfigError for a run's folder that launchers refuse, or that sbatch reads otherwise."""
-    if folder != folder.strip() or re.search(r"[\"'$\\\n]", folder):
-        raise ConfigError(
-            f"{RUN_DIR_KEY}={folder} cannot be the folder of a job: write one without quotes, $ and backslashes, and "
-            "without spaces at its ends."
-        )
 
 
 def _of_jobs(chain: Chain, jobs: Sequence[Job]) -> Chain:

@@ -37,22 +37,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.path("run", "RUN", "folder of a run")
     parser.add_argument("--step", type=int, metavar="N", help="verifies this step (default: the newest)")
     parser.add_argument("--steps", metavar="A..B", help="verifies these steps, of one stage")
-    parser.add_argument(
+    parser.option(
         "--metric",
-        metavar="FILE.py:NAME",
-        help="measures the steps with a function instead, into RUN/remeasured/NAME.jsonl",
+        "FILE.py:NAME",
+        "measures the steps with a function instead, into RUN/remeasured/NAME.jsonl",
     )
     parser.flag("--sample-again", "samples and grades again also what is recorded")
-    parser.add_argument(
+    parser.option(
         "--tolerance",
-        type=float,
-        metavar="X",
-        help="largest relative or absolute difference of a number where not every bit can be equal (default: 1e-5 in "
+        "X",
+        "largest relative or absolute difference of a number where not every bit can be equal (default: 1e-5 in "
         "fp32, 1e-2 in bf16)",
+        type=float,
     )
     given = parser.parse_args(arguments)
     if given.step is not None and given.steps is not None:
         raise ConfigError("--step and --steps are both given: write one of them.")
+    if given.step is not None and given.step < 1:
+        raise ConfigError(f"--step {given.step} is no step: write 1 or more.")
+    if given.tolerance is not None and not 0 <= given.tolerance < math.inf:
+        raise ConfigError(f"--tolerance {given.tolerance:g} is no difference: write 0 or more, such as 1e-4.")
     with terminal.shown(speaks=rank_from_environment() == 0):
         terminal.wait_for("reading the run")
         from nemo_prorl.run_folder.records import read_digests

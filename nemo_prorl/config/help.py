@@ -21,20 +21,10 @@ from typing import Any
 from nemo_prorl.config import RunConfig
 
 MOST_USED = (
-    "model.path",
-    "data.train",
-    "data.validation",
-    "reward.function",
-    "exp_manager.explicit_log_dir",
-    "trainer.num_steps",
-    "trainer.prompts_per_step",
-    "trainer.learning_rate",
-    "sampler.num_rollouts",
-    "sampler.max_prompt_tokens",
-    "sampler.max_response_tokens",
-    "algorithm.kl_beta",
-    "validation.interval",
-)
+    "model.path", "data.train", "data.validation", "reward.function", "exp_manager.explicit_log_dir",
+    "trainer.num_steps", "trainer.prompts_per_step", "trainer.learning_rate", "sampler.num_rollouts",
+    "sampler.max_prompt_tokens", "sampler.max_response_tokens", "algorithm.kl_beta", "validation.interval",
+)  # fmt: skip
 """Options that most runs set, which `train --help` lists first."""
 
 

@@ -56,11 +56,10 @@ class RowHistory:
         self._num_out_N[row] += 1
 
     def note(self, row: int, score: float | None) -> None:
-        """Notes the mean score of a row that was sampled; None if it was not graded. Scores outside of [0, 1] count as
-        the nearer end."""
+        """Notes the mean score, in [0, 1], of a row that was sampled; None if it was not graded."""
         self._num_out_N[row] -= 1
         if score is not None:
-            self._scores_N[row] = round(min(max(score, 0.0), 1.0), 4)  # as it is saved
+            self._scores_N[row] = round(score, 4)  # as it is saved
 
     def choose(self, generator: np.random.Generator, *, epsilon: float, retest: float) -> int:
         """Returns a row: with probability `retest` the one whose last draw is the longest ago, otherwise one by its

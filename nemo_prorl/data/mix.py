@@ -135,10 +135,11 @@ class PromptMix:
         self._again = [*prompts, *self._again]
 
     def note(self, groups: Sequence[RolloutGroup]) -> None:
-        """Notes how hard prompts were that have been sampled: the mean score of each, before shaping."""
+        """Notes how hard prompts were that have been sampled: the mean score of each, before shaping. A score outside
+        of [0, 1], such as -1 for a wrong answer, counts as the nearer end."""
         for group in groups:
             path, row = self._sampled.pop(group.prompt.uid)
-            scores = [member.verdict.score or 0.0 for member in group.members]
+            scores = [min(max(member.verdict.score or 0.0, 0.0), 1.0) for member in group.members]
             self._histories[path].note(row, fmean(scores) if scores else None)
 
     def state(self) -> dict[str, Any]:
@@ -153,9 +154,9 @@ class PromptMix:
             "again": [prompt.uid for prompt in self._again],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state`; a file that is new in the mix starts at its beginning. New weights hold from now on:
-        the mix does not catch up on a new file."""
+    def restore(self, state: Mapping[str, Any]) -> list[str]:
+        """Continues from `state`; a file that is new in the mix, or has changed, starts at its beginning. Returns the
+        names of these. New weights hold from now on: the mix does not catch up on a new file."""
         same_mix = state["shares"] == self._by_content(self._shares)
         for path, fingerprint in self._fingerprints.items():
             self._read[path] = int(state["read"].get(fingerprint, 0))
@@ -180,6 +181,7 @@ class PromptMix:
                 self._histories[path].take_out(row)
                 self._sampled[prompt.uid] = (path, row)
                 self._again.append(prompt)
+        return [self._files[path].name for path, of in self._fingerprints.items() if of not in state["read"]]
 
     def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
         return {fingerprint: values[path] for path, fingerprint in self._fingerprints.items()}

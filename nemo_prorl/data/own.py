@@ -28,7 +28,7 @@ from nemo_prorl.data import records
 from nemo_prorl.data.building import load
 from nemo_prorl.data.layouts import BadRecord, is_media, is_prose, recognise, row_of
 from nemo_prorl.data.rows import CONVERTED_FROM, SCHEMA, Row, read_content, table_of, write_table
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.storage import read_json, replace_text
 from reward.rows import ANSWER_DOMAINS
 
 VERSION = "2"
@@ -110,34 +110,17 @@ def prompt_file(
         return convert()
     entry = f"{name} {split}{'' if needs_answer else ' without answers'}"
     for place in (folder, into or folder):
-        known = _hub_record(place).get(entry, "")
+        known = read_json(place / "data" / FROM_HUB).get(entry, "")
         if known and (sentence := _description(place / "data" / known)):
             return place / "data" / known, sentence
     path, sentence = convert()
     record = (into or folder) / "data" / FROM_HUB
-    replace_text(record, json.dumps({**_hub_record(into or folder), entry: path.name}, indent=1) + "\n")
+    replace_text(record, json.dumps({**read_json(record), entry: path.name}, indent=1) + "\n")
     return path, sentence
 
 
-def _hub_record(folder: Path) -> dict[str, str]:
-    """Returns the name of the file that was made of each data set on the hub; none if the record is damaged, so that
-    they are converted anew."""
-    record = folder / "data" / FROM_HUB
-    try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _converted(
-    name: str,
-    folder: Path,
-    into: Path,
-    *,
-    split: str,
-    needs_answer: bool,
-    beat: Callable[[], object],
+    name: str, folder: Path, into: Path, *, split: str, needs_answer: bool, beat: Callable[[], object]
 ) -> tuple[Path, str]:
     """Converts the files of a name, unless `folder` or `into` has them, and returns what `prompt_file` does. Raises
     ConfigError."""

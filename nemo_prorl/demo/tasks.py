@@ -52,7 +52,6 @@ class Task:
 
     @property
     def sizes(self) -> list[int]:
-        """Returns all sizes in use, sorted."""
         return sorted({*self.wholes, *self.steps, *self.trained, *self.measured})
 
 
@@ -100,10 +99,8 @@ TASKS: Mapping[str, Task] = {
         options=_additions(max_digits=1),
         question=lambda entry: entry["metadata"]["expression"].replace(" ", ""),
         states=lambda entry: sums(list(map(int, entry["metadata"]["expression"].split(" + ")))),
-        wholes=(2, 3),
-        steps=(2, 3, 4, 5, 6, 7, 8),
-        trained=(3, 4, 5, 6, 7),
-        measured=(2, 3, 4, 5, 6, 7, 8, 10),
+        wholes=(2, 3), steps=(2, 3, 4, 5, 6, 7, 8),
+        trained=(3, 4, 5, 6, 7), measured=(2, 3, 4, 5, 6, 7, 8, 10),
     ),
     "legs": Task(
         generator="leg_counting",
@@ -112,10 +109,8 @@ TASKS: Mapping[str, Task] = {
         },
         question=lambda entry: "legs of " + entry["question"].partition("if you have ")[2].strip("?\n "),
         states=_legs,
-        wholes=(1,),
-        steps=(1, 2, 3, 4, 5),
-        trained=(1, 2, 3, 4, 5),
-        measured=(1, 2, 3, 4, 5, 6),
+        wholes=(1,), steps=(1, 2, 3, 4, 5),
+        trained=(1, 2, 3, 4, 5), measured=(1, 2, 3, 4, 5, 6),
         keep=lambda entry: (
             all(len(animal) < 6 for animal in entry["metadata"]["animals"]) and int(entry["answer"]) < 100
         ),
@@ -128,10 +123,8 @@ TASKS: Mapping[str, Task] = {
         },
         question=lambda entry: f"sort {','.join(_digits(entry))}",
         states=lambda entry: moves(_digits(entry), arrange=sorted),
-        wholes=(2, 3),
-        steps=(2, 3, 4, 5, 6, 7),
-        trained=(3, 4, 5, 6),
-        measured=(2, 3, 4, 5, 6, 7, 8),
+        wholes=(2, 3), steps=(2, 3, 4, 5, 6, 7),
+        trained=(3, 4, 5, 6), measured=(2, 3, 4, 5, 6, 7, 8),
         keep=lambda entry: entry["metadata"]["direction"] == "ascending",
     ),
     "reverse": Task(  # RL never sees it
@@ -139,20 +132,16 @@ TASKS: Mapping[str, Task] = {
         options=lambda size: {"min_word_len": size, "max_word_len": size},
         question=lambda entry: f"reverse {entry['metadata']['word']}",
         states=lambda entry: moves(entry["metadata"]["word"], arrange=lambda letters: letters),
-        wholes=(3, 4),
-        steps=(3, 4, 5, 6, 7),
-        trained=(),
-        measured=(3, 4, 5, 6, 7),
+        wholes=(3, 4), steps=(3, 4, 5, 6, 7),
+        trained=(), measured=(3, 4, 5, 6, 7),
     ),
     "add": Task(  # the larger sums that `legs` needs
         generator="basic_arithmetic",
         options=_additions(max_digits=2),
         question=lambda entry: entry["metadata"]["expression"].replace(" ", ""),
         states=lambda entry: sums(list(map(int, entry["metadata"]["expression"].split(" + ")))),
-        wholes=(2,),
-        steps=(),
-        trained=(),
-        measured=(2,),
+        wholes=(2,), steps=(),
+        trained=(), measured=(2,),
         keep=lambda entry: int(entry["answer"]) < 100,
     ),
 }  # fmt: skip
@@ -187,7 +176,6 @@ class Problem:
 
     @property
     def question(self) -> str:
-        """Returns the prompt."""
         return self.row.messages[0]["content"]
 
 

@@ -21,18 +21,22 @@ _CHAT_TEMPLATE = (
 )
 
 
-def write_random_policy(folder: Path, *, seed: int) -> None:
-    """Writes a Hugging Face checkpoint with random weights: config, tokenizer, chat template, safetensors."""
+def write_random_policy(folder: Path, *, seed: int, **sizes: int) -> None:
+    """Writes a Hugging Face checkpoint with random weights: config, tokenizer, chat template, safetensors. sizes: other
+    values of Qwen2Config than a tiny policy's."""
     tokenizer = build_tokenizer()
     torch.manual_seed(seed)
+    tiny = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+    }
     config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
+        **(tiny | sizes),
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

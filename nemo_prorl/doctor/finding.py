@@ -9,19 +9,9 @@ from enum import StrEnum
 from nemo_prorl.config import ConfigError
 
 CHECKS = (
-    *("GPUs", "GPU health", "Transformer Engine", "InfiniBand", "open files", "locked memory", "processes"),
-    *(
-        "shared memory",
-        "sandbox",
-        "caches",
-        "run folder",
-        "packages",
-        "reward packages",
-        "start",
-        "network",
-        "clocks",
-    ),
-)
+    "GPUs", "GPU health", "Transformer Engine", "InfiniBand", "open files", "locked memory", "processes",
+    "shared memory", "sandbox", "caches", "run folder", "packages", "reward packages", "start", "network", "clocks",
+)  # fmt: skip
 """Names of all findings, in the order of the table."""
 
 

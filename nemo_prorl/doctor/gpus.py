@@ -56,9 +56,8 @@ def judge_gpus(facts: GpuFacts, *, num_allocated: int) -> list[Finding]:
         gpus = failure("GPUs", f"{seen} that Slurm has allocated to this job", advice)
     engine = ok("Transformer Engine", "can be imported")
     advice = "install what requirements/cuda.txt names (make setup-cuda)"
-    if (
-        facts.import_error
-    ):  # Megatron does without a package that is missing, but not without one that is broken
+    # Megatron does without a package that is missing, but not without one that is broken.
+    if facts.import_error:
         found = f"no training can start, because it is installed but not importable ({facts.import_error})"
         engine = failure("Transformer Engine", found, advice)
     elif not facts.has_transformer_engine:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nemo_prorl.doctor.finding import Finding, Severity
 from nemo_prorl.doctor.waiting import wait_until
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.storage import read_json, replace_text
 
 MARGIN = 32
 """Columns for name and status, which stand before the finding."""
@@ -56,9 +56,7 @@ def write_report(file: Path, report: NodeReport) -> None:
 
 def read_report(file: Path) -> NodeReport | None:
     """Returns the report in a file, or None if there is none yet."""
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    if not (record := read_json(file)):
         return None
     findings = [Finding(**{**item, "status": Severity(item["status"])}) for item in record["findings"]]
     return NodeReport(node=record["node"], findings=findings, is_complete=record["is_complete"])

@@ -69,7 +69,6 @@ class Sampler(Protocol):
         Raises ValueError for a missing, unknown or misshaped tensor and NonFiniteUpdate for NaN or infinity; the
         sampler then refuses to sample until a complete set is loaded.
         """
-        ...
 
     def sample(
         self,
@@ -83,24 +82,19 @@ class Sampler(Protocol):
 
         siblings: for each prompt, the indices of the rollouts to sample here, out of `num_rollouts`; None means all.
         """
-        ...
 
     def wake(self) -> None:
         """Undoes `sleep`, so that `load_weights` can be called."""
-        ...
 
     def sleep(self) -> None:
         """Frees the sampler's memory for the policy's updates."""
-        ...
 
     def in_use(self) -> Mapping[str, str]:
         """Returns what this rank's engine computes with (versions, kernels, precision), by human-readable names. Every
         value is read from the engine, not from the configuration."""
-        ...
 
     def close(self) -> None:
         """Stops the engine for good."""
-        ...
 
 
 class PendingSave(Protocol):
@@ -109,12 +103,10 @@ class PendingSave(Protocol):
     def write(self) -> list[Path]:
         """Writes this rank's files, waits until they are on disk, and returns their paths. Has no collectives, so a
         background thread may call it."""
-        ...
 
     def finish(self) -> None:
         """Completes the folder, after `write` has returned on every rank. Collective over all ranks; only the main rank
         may raise OSError."""
-        ...
 
 
 class Policy(Protocol):
@@ -124,12 +116,10 @@ class Policy(Protocol):
     def logprobs(self, batch: TokenBatch) -> FloatArray:
         """Returns the [B, T] log-probabilities, in nats, of the response tokens under the current weights, at the
         training temperature; 0 elsewhere."""
-        ...
 
     def reference(self) -> AbstractContextManager[None]:
         """Makes `logprobs` use the reference weights inside the `with` block. On CUDA each entry copies them from host
         memory, so one block should cover many batches."""
-        ...
 
     def update(self, batch: TrainBatch, loss_function: LossFunction) -> UpdateReport:
         """Makes one optimizer update from the batches of all replicas. A replica may have no rows.
@@ -137,31 +127,25 @@ class Policy(Protocol):
         Raises NonFiniteUpdate on every rank if the loss or a gradient of any rank is not finite; weights and optimizer
         are unchanged then.
         """
-        ...
 
     def gradient_norm(self, batch: TrainBatch, loss_function: LossFunction) -> float:
         """Returns the norm of the gradients of an update that is not made, before clipping. As collective as
         `update`. With FP8's delayed scales the pass counts among those from which the next scales come."""
-        ...
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yields every full tensor under its Hugging Face name, one at a time, on every rank. Collective over the
         replica."""
-        ...
 
     def adopt_as_reference(self) -> None:
         """Replaces the reference by a copy of the current weights."""
-        ...
 
     def reset_optimizer(self) -> None:
         """Sets the optimizer's moments and step count to 0. Learning rate and weights stay."""
-        ...
 
     def begin_save(self, directory: Path) -> PendingSave:
         """Copies weights, optimizer, reference and random states to host memory, and returns the copy. Training may go
         on at once, while `PendingSave.write` writes it to `directory`, as shards that any layout can load. Collective
         over all ranks."""
-        ...
 
     def load(
         self,
@@ -176,28 +160,21 @@ class Policy(Protocol):
 
         num_updates: number of updates after which the learning-rate schedule continues; None means the saved number.
         """
-        ...
 
     def reference_hash(self) -> str:
         """Returns a hash of every bit of the reference weights, the same in any layout. Collective over all ranks."""
-        ...
 
     def prepare_for_training(self) -> None:
         """Allocates the memory that `finish_training` has freed, which `update` and `load` need."""
-        ...
 
     def finish_training(self) -> None:
         """Frees the memory that only updates need, for the sampler."""
-        ...
 
     def take_peak_gib(self) -> float:
         """Returns the largest amount of memory, in GiB, that torch has reserved on this rank's GPU since the last call;
         0 on CPU. What a sleeping sampler has given back (`Sampler.released_gib`) counts too."""
-        ...
 
-    def in_use(self) -> Mapping[str, str]:
-        """See `Sampler.in_use`."""
-        ...
+    def in_use(self) -> Mapping[str, str]: ...
 
 
 class Grader(Protocol):
@@ -208,11 +185,9 @@ class Grader(Protocol):
 
         request: what is sent to the service. prompt: the prompt that was answered, with all columns of its row.
         """
-        ...
 
     def check(self) -> None:
         """Raises if the grader is known to be permanently gone, so that the loop does not wait for it."""
-        ...
 
 
 class GradingService(Grader, Protocol):
@@ -223,8 +198,6 @@ class GradingService(Grader, Protocol):
 
     def grades(self, domain: str) -> bool:
         """Returns whether it knows the domain."""
-        ...
 
     def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
         """Returns (index, why) for each of the rows whose task it does not take."""
-        ...

@@ -73,6 +73,26 @@ VLLM = Target(
 RELIED_ON_ON_CPU = ("block_size", "enable_chunked_prefill", "max_num_batched_tokens")
 """Fields of EngineArgs that the sampler sets on CPU alone."""
 
+_OF_THE_MODEL = (
+    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
+    "normalization", "layernorm_epsilon", "qk_layernorm", "add_qkv_bias", "add_bias_linear", "gated_linear_unit",
+    "activation_func",
+)  # fmt: skip
+# Most fields define the model, the loss or the optimizer, and a wrong value raises no error. These change only speed,
+# memory or rounding. Some that seem harmless are left out: the refit reads the weights right after the optimizer's step
+# (overlap_param_gather); passes vary in their number of tokens (tp_comm_overlap, CUDA graphs); Megatron's output layer
+# is not called (defer_embedding_wgrad_compute); gradient buffers are freed (nccl_ub); optimizer states are moved and
+# saved as fp32 tensors (optimizer_cpu_offload, use_precision_aware_optimizer); Transformer Engine 2.15 has no FP8
+# without FP8 gradients of weights (fp8_wgrad).
+_OF_SPEED = (
+    "recompute_modules", "cpu_offloading", "cpu_offloading_num_layers", "attention_backend",
+    "bias_dropout_fusion", "clone_scatter_output_in_embedding", "deterministic_mode",
+    "disable_bf16_reduced_precision_matmul", "overlap_grad_reduce", "bucket_size",
+    "pad_buckets_for_high_nccl_busbw", "batch_p2p_comm", "batch_p2p_sync", "barrier_with_L1_time", "fp8_margin",
+    "fp8_amax_history_len", "fp8_amax_compute_algo", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
+    "num_layers_at_end_in_bf16",
+)  # fmt: skip
+
 MEGATRON = Target(
     option="model.megatron",
     package="megatron.core",
@@ -100,53 +120,9 @@ MEGATRON = Target(
         "adam_beta2": "trainer.adam_beta2",
         "adam_eps": "trainer.adam_epsilon",
         "clip_grad": "trainer.clip_grad",
-        **dict.fromkeys(
-            (
-                "num_layers",
-                "hidden_size",
-                "ffn_hidden_size",
-                "num_attention_heads",
-                "num_query_groups",
-                "kv_channels",
-                "normalization",
-                "layernorm_epsilon",
-                "qk_layernorm",
-                "add_qkv_bias",
-                "add_bias_linear",
-                "gated_linear_unit",
-                "activation_func",
-            ),
-            "model.path",
-        ),
+        **dict.fromkeys(_OF_THE_MODEL, "model.path"),
     },
-    # Most fields define the model, the loss or the optimizer, and a wrong value raises no error. These change only
-    # speed, memory or rounding. Some that seem harmless are left out: the refit reads the weights right after the
-    # optimizer's step (overlap_param_gather); passes vary in their number of tokens (tp_comm_overlap, CUDA graphs);
-    # Megatron's output layer is not called (defer_embedding_wgrad_compute); gradient buffers are freed (nccl_ub);
-    # optimizer states are moved and saved as fp32 tensors (optimizer_cpu_offload, use_precision_aware_optimizer);
-    # Transformer Engine 2.15 has no FP8 without FP8 gradients of weights (fp8_wgrad).
-    allowed=(
-        "recompute_modules",
-        "cpu_offloading",
-        "cpu_offloading_num_layers",
-        "attention_backend",
-        "bias_dropout_fusion",
-        "clone_scatter_output_in_embedding",
-        "deterministic_mode",
-        "disable_bf16_reduced_precision_matmul",
-        "overlap_grad_reduce",
-        "bucket_size",
-        "pad_buckets_for_high_nccl_busbw",
-        "batch_p2p_comm",
-        "batch_p2p_sync",
-        "barrier_with_L1_time",
-        "fp8_margin",
-        "fp8_amax_history_len",
-        "fp8_amax_compute_algo",
-        "first_last_layers_bf16",
-        "num_layers_at_start_in_bf16",
-        "num_layers_at_end_in_bf16",
-    ),
+    allowed=_OF_SPEED,
 )
 
 

@@ -44,8 +44,7 @@ def load_tokenizer(config: RunConfig) -> Tokenizer:
         raise ConfigError(
             f"the chat template in model.path={folder} leaves the question out: correct chat_template.jinja."
         )
-    found: Tokenizer = tokenizer
-    return found
+    return tokenizer
 
 
 def check_tokenizer(folder: Path) -> None:

@@ -121,7 +121,6 @@ class BenchmarkResult:
 
     @property
     def boundary_k(self) -> int:
-        """The k of its reasoning boundary."""
         return boundary_k(max(prompt.num_samples for prompt in self.prompts.values()))
 
     def prompts_by_part(self) -> dict[str, dict[str, PromptResult]]:
@@ -132,7 +131,6 @@ class BenchmarkResult:
         return dict(sorted(found.items())) if len(found) > 1 else {}
 
     def parts(self) -> dict[str, PartResult]:
-        """Returns the results of each part, by name."""
         found = {}
         for name, of_part in self.prompts_by_part().items():
             prompts = list(of_part.values())

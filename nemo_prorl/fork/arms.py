@@ -25,6 +25,8 @@ import yaml
 
 from nemo_prorl.config import ConfigError, RunConfig, StartFrom
 from nemo_prorl.config.compose import compose, to_dict
+from nemo_prorl.reward_sources.service import URL_VARIABLE
+from nemo_prorl.run import check_same_factors
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.origin import flatten, write_resolved
@@ -32,6 +34,7 @@ from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
 from nemo_prorl.run_folder.telemetry import rewind_metrics
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
+from nemo_prorl.training.stages import StartingPoint
 
 PR_SET_PDEATHSIG = 1
 """Linux's name for the signal that a process gets when its parent ends."""
@@ -148,7 +151,8 @@ def arm_runs(
         )
     recorded = str(run_dir / "stages" / f"{state.stage}.yaml")
     begun = compose(recorded, [], conf_dir=conf_dir)
-    base = compose(recorded, [*GOES_ON, *common], conf_dir=conf_dir)
+    common = [*GOES_ON, *(_remixed(begun) if state.remixed else ()), *common]
+    base = compose(recorded, common, conf_dir=conf_dir)
     _check_same("the command", base, begun, SET_BY_FORK)
     if not base.data.validation:
         raise ConfigError(
@@ -156,7 +160,7 @@ def arm_runs(
         )
     configs = {}
     for arm in arms:
-        configs[arm] = compose(recorded, [*GOES_ON, *common, *arm.overrides], conf_dir=conf_dir)
+        configs[arm] = compose(recorded, [*common, *arm.overrides], conf_dir=conf_dir)
         _check_same(f"arm {arm.name}", configs[arm], base, SET_BY_FORK)
         _check_same(f"arm {arm.name}", configs[arm], base, SAME_IN_ALL)
     seeds = range(base.seed, base.seed + num_seeds)
@@ -165,6 +169,13 @@ def arm_runs(
         for seed in seeds
         for arm, config in configs.items()
     ]
+
+
+def _remixed(begun: RunConfig) -> list[str]:
+    """Returns the overrides with which a child stage draws its prompts as its parent does since a remix. The next remix
+    would have been a reset."""
+    resets = [f"controller.{name}.action=reset" for name in begun.controller.remixing]
+    return ["data.mix=difficulty", *resets]
 
 
 def _arm_run(arm: Arm, seed: int, config: RunConfig, parent: str, num_steps: int, out: Path) -> ArmRun:
@@ -198,8 +209,10 @@ def _of_another_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def prepare(runs: Sequence[ArmRun], run_dir: Path, checkpoint: Checkpoint, launcher: Path | None) -> None:
     """Makes the folders that do not exist yet, each complete or not at all. Raises ConfigError, before it makes any, if
-    one exists that was made from another checkpoint or with other options. launcher: of the run's stage, if any."""
+    one exists that was made from another checkpoint or with other options, or for other low-rank factors than the
+    checkpoint's without a reset. launcher: of the run's stage, if any."""
     for run in runs:
+        check_same_factors(run.config, StartingPoint(checkpoint=checkpoint, is_resume=False))
         if run.folder.exists():
             _check_unchanged(run, checkpoint)
     for run in runs:
@@ -263,9 +276,9 @@ def _job_script(run: ArmRun, launcher: Path) -> str:
     return re.sub(r"^run_stage .*$", lambda _: line, launcher.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-def train(arguments: Sequence[str], *, num_ranks: int = 1) -> int:
+def train(arguments: Sequence[str], *, num_ranks: int = 1, reward_url: str = "") -> int:
     """Runs `python -m nemo_prorl ARGUMENTS` in processes of its own and returns the exit code. However this process is
-    stopped, they end first: they save and pause."""
+    stopped, they end first: they save and pause. reward_url: of a service for those that would start one."""
     torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}", "-m"]
     command = [sys.executable, "-m", *(torchrun if num_ranks > 1 else []), "nemo_prorl", *arguments]
     # Our command line sets OMP_NUM_THREADS too, but torchrun would warn before. If this process is killed, its children
@@ -273,7 +286,7 @@ def train(arguments: Sequence[str], *, num_ranks: int = 1) -> int:
     last = signal.SIGKILL if num_ranks == 1 else signal.SIGTERM
     process = subprocess.Popen(
         command,
-        env={"OMP_NUM_THREADS": "1", **os.environ},
+        env={"OMP_NUM_THREADS": "1", **os.environ, URL_VARIABLE: reward_url},
         preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, last),
     )
     try:

@@ -47,7 +47,6 @@ class Outlook:
     """Pairs (steps since `since`, pass rate)."""
 
     def at(self, steps: Sequence[int]) -> list[Forecast]:
-        """Returns the forecasts at these steps of the run."""
         return forecast(self.values, [step - self.since for step in steps])
 
     def hours(self, num_steps: int) -> str:

@@ -54,32 +54,26 @@ class Section:
     panels: tuple[Panel, ...]
 
 
+# fmt: off
 DYNAMICS = Section(
-    name="dynamics",
-    title="Training dynamics",
+    name="dynamics", title="Training dynamics",
     intro="As figure 1 of ProRL (arXiv 2505.24864): how far the policy has moved, how much it still explores, how "
     "long its responses are, and what that gains on held-out prompts.",
     panels=(
         Panel(
-            name="kl",
-            title="KL to the reference",
-            unit="nats a token",
+            name="kl", title="KL to the reference", unit="nats a token",
             series=(("objective/kl_to_reference", "mean"),),
             reading="Rises slowly and falls to 0 at a reset. A plateau together with flat validation means that the "
             "reference holds the policy back: time for a reset. A sudden spike is a sign of instability.",
         ),
         Panel(
-            name="entropy",
-            title="Entropy",
-            unit="nats a token",
+            name="entropy", title="Entropy", unit="nats a token",
             series=(("objective/entropy", "mean"), ("objective/entropy_target", "target of the bonus")),
             reading="A slow decline is normal. Near 0 the policy no longer explores and learning ends; a "
             "steep rise means that the policy is breaking down.",
         ),
         Panel(
-            name="length",
-            title="Response length",
-            unit="tokens",
+            name="length", title="Response length", unit="tokens",
             series=(
                 ("response/tokens_mean", "mean"),
                 ("response/tokens_p50", "median"),
@@ -89,9 +83,7 @@ DYNAMICS = Section(
             "repetition: look at the rollouts without an end.",
         ),
         Panel(
-            name="validation",
-            title="Held-out reward",
-            unit="mean score",
+            name="validation", title="Held-out reward", unit="mean score",
             series=((DOMAIN_MEAN, "all"), ("validation/{}/score", "{}")),
             reading="The main result; 'all' is the mean over domains. If it is flat or falling over several "
             "validations, consider a hard reset; if one domain falls while others rise, change the mix.",
@@ -100,22 +92,17 @@ DYNAMICS = Section(
 )
 
 REWARD = Section(
-    name="reward",
-    title="Reward",
+    name="reward", title="Reward",
     intro="Scores of training rollouts (all that were sampled, at the training temperature) and of held-out ones.",
     panels=(
         Panel(
-            name="reward_by_domain",
-            title="Training reward",
-            unit="mean reward",
+            name="reward_by_domain", title="Training reward", unit="mean reward",
             series=(("reward/mean", "all"), ("reward/{}/mean", "{}")),
             reading="Rises while the policy learns. A domain stuck at 0 or at 1 teaches nothing; after a "
             "jump to 1, check what is being rewarded.",
         ),
         Panel(
-            name="pass_rate",
-            title="Pass rate in training",
-            unit="share of rollouts solved",
+            name="pass_rate", title="Pass rate in training", unit="share of rollouts solved",
             series=(("reward/pass_rate", "all"), ("reward/{}/pass_rate", "{}")),
             reading="Counts full scores only. If it lags behind the reward, the policy collects partial credit. The "
             "band goes on to the stage's end: there the mean of ten steps lies with a probability of 80 %, if the "
@@ -123,49 +110,37 @@ REWARD = Section(
             has_forecast=True,
         ),
         Panel(
-            name="reward_parts",
-            title="Parts of the reward",
-            unit="mean value",
+            name="reward_parts", title="Parts of the reward", unit="mean value",
             series=(("reward/part_{}", "{}"), ("validation/part_{}", "{}, held out")),
             reading="Each reward function's value, before weights. If one rises while another falls, the "
             "policy trades one for the other.",
         ),
         Panel(
-            name="pass_at_k",
-            title="Held-out pass@k",
-            unit="share of prompts",
+            name="pass_at_k", title="Held-out pass@k", unit="share of prompts",
             series=(("validation/pass_at_{}", "pass@{}"),),
             reading="If pass@1 rises towards a flat pass@k, the policy gets more reliable at what it could solve "
             "before; if pass@k rises too, it solves new problems, which is the goal of prolonged training.",
         ),
         Panel(
-            name="held_out_means",
-            title="Held-out reward, two means",
-            unit="mean score",
+            name="held_out_means", title="Held-out reward, two means", unit="mean score",
             series=((DOMAIN_MEAN, "mean over domains"), (PROMPT_MEAN, "mean over prompts")),
             reading="The mean over domains weighs each domain equally; in the mean over prompts the "
             "largest domain dominates. If they diverge, that domain does better or worse than the others.",
         ),
         Panel(
-            name="trained_reward",
-            title="Reward of what was trained on",
-            unit="mean reward",
+            name="trained_reward", title="Reward of what was trained on", unit="mean reward",
             series=(("reward/trained_mean", "groups kept"), ("reward/mean", "all sampled")),
             reading="Dynamic sampling keeps groups with both right and wrong answers, so the reward of "
             "kept groups stays in the middle while that of all rises.",
         ),
         Panel(
-            name="no_eos",
-            title="Rollouts without an end",
-            unit="share",
+            name="no_eos", title="Rollouts without an end", unit="share",
             series=(("response/no_eos_share", "training"), ("validation/no_eos_share", "held out")),
             reading="Responses cut off at sampler.max_response_tokens. Should stay near 0; growth means "
             "repetition: use termination shaping, or a larger limit.",
         ),
         Panel(
-            name="validation_length",
-            title="Held-out response length",
-            unit="tokens",
+            name="validation_length", title="Held-out response length", unit="tokens",
             series=(("validation/response_tokens", "all"), ("validation/{}/response_tokens", "{}")),
             reading="Compare with the held-out reward: tokens that gain no reward are wasted.",
         ),
@@ -173,15 +148,12 @@ REWARD = Section(
 )
 
 SAMPLING = Section(
-    name="sampling",
-    title="Dynamic sampling",
+    name="sampling", title="Dynamic sampling",
     intro="Prompts whose rollouts all get the same reward teach nothing and are replaced. The yield "
     "determines the cost of a step.",
     panels=(
         Panel(
-            name="yield",
-            title="Yield",
-            unit="share of prompts",
+            name="yield", title="Yield", unit="share of prompts",
             series=(
                 ("dynamic_sampling/informative_share", "informative"),
                 ("dynamic_sampling/kept_share", "trained on"),
@@ -190,9 +162,7 @@ SAMPLING = Section(
             "up (all right) or out of reach (all wrong): change the mix.",
         ),
         Panel(
-            name="kinds",
-            title="Where sampled prompts go",
-            unit="share of prompts",
+            name="kinds", title="Where sampled prompts go", unit="share of prompts",
             series=(
                 ("dynamic_sampling/num_informative", "informative"),
                 ("dynamic_sampling/num_all_right", "all right"),
@@ -206,25 +176,19 @@ SAMPLING = Section(
             kind=Kind.shares,
         ),
         Panel(
-            name="rounds",
-            title="Rounds of sampling",
-            unit="a step",
+            name="rounds", title="Rounds of sampling", unit="a step",
             series=(("dynamic_sampling/num_rounds", "rounds"),),
             reading="1 or 2 is good. At dynamic_sampling.max_rounds a step continues with fewer groups, "
             "or the stage ends.",
         ),
         Panel(
-            name="mix",
-            title="Mix of sampled rollouts",
-            unit="share of rollouts",
+            name="mix", title="Mix of sampled rollouts", unit="share of rollouts",
             series=(("reward/{}/num_rollouts", "{}"),),
             reading="Should follow the weights of data.train, apart from chance.",
             kind=Kind.shares,
         ),
         Panel(
-            name="failed",
-            title="Rollouts that were not graded",
-            unit="a step",
+            name="failed", title="Rollouts that were not graded", unit="a step",
             series=(("dynamic_sampling/num_failed_rollouts", "failed"),),
             reading="Failures of the reward service or of reward functions; these rollouts are left out, "
             "never counted as wrong. 0 is good; a step above reward.max_failed_share stops the run.",
@@ -233,14 +197,11 @@ SAMPLING = Section(
 )
 
 DIFFICULTY = Section(
-    name="difficulty",
-    title="Difficulty",
+    name="difficulty", title="Difficulty",
     intro="Pass rates of single prompts, over everything that was sampled (data difficulty summarises them by domain).",
     panels=(
         Panel(
-            name="pass_rate_bands",
-            title="How often a prompt was solved",
-            unit="share of sampled prompts",
+            name="pass_rate_bands", title="How often a prompt was solved", unit="share of sampled prompts",
             series=tuple(BANDS.items()),
             reading="Learning moves prompts upwards through the bands. If “no rollout” stays constant "
             "while “every rollout” grows, no prompts of medium difficulty are left: the policy has "
@@ -248,9 +209,7 @@ DIFFICULTY = Section(
             kind=Kind.shares,
         ),
         Panel(
-            name="revisits",
-            title="Prompts that came again",
-            unit="mean pass rate",
+            name="revisits", title="Prompts that came again", unit="mean pass rate",
             series=((NOW, "at this visit"), (BEFORE, "the same prompts, one visit before")),
             reading="Both lines show the same prompts, so the mix cannot distort the comparison. Above "
             "the older line is progress; below it, something is being forgotten.",
@@ -259,14 +218,11 @@ DIFFICULTY = Section(
 )
 
 OPTIMISATION = Section(
-    name="optimisation",
-    title="Optimisation",
+    name="optimisation", title="Optimisation",
     intro="How far each update moves the policy, and what limits it.",
     panels=(
         Panel(
-            name="clip",
-            title="Clipped tokens",
-            unit="share of tokens",
+            name="clip", title="Clipped tokens", unit="share of tokens",
             series=(
                 ("objective/clip_high_fraction", "above 1 + clip_high"),
                 ("objective/clip_low_fraction", "below 1 − clip_low"),
@@ -277,9 +233,7 @@ OPTIMISATION = Section(
             "and with CISPO such a token keeps its gradient, with a bounded weight.",
         ),
         Panel(
-            name="ratio",
-            title="Probability ratio",
-            unit="current / old",
+            name="ratio", title="Probability ratio", unit="current / old",
             series=(
                 ("objective/ratio_mean", "mean"),
                 ("objective/ratio_p01", "1st percentile"),
@@ -289,32 +243,24 @@ OPTIMISATION = Section(
             "calls for a smaller learning rate or fewer updates a step.",
         ),
         Panel(
-            name="grad_norm",
-            title="Gradient norm",
-            unit="before clipping",
+            name="grad_norm", title="Gradient norm", unit="before clipping",
             series=(("optimizer/grad_norm", "mean of updates"),),
             reading="Steady is good, and a brief spike is harmless (trainer.clip_grad bounds it). Steady "
             "growth precedes instability.",
             log=True,
         ),
         Panel(
-            name="approx_kl",
-            title="KL of a step",
-            unit="nats a token",
+            name="approx_kl", title="KL of a step", unit="nats a token",
             series=(("objective/approx_kl_to_old", "old to current"),),
             reading="How far the policy moves in one step. Should be small and steady; growth precedes most collapses.",
         ),
         Panel(
-            name="loss",
-            title="Loss",
-            unit="",
+            name="loss", title="Loss", unit="",
             series=(("objective/loss", "mean of updates"),),
             reading="Near 0 by construction, because advantages have mean 0, so only jumps are informative.",
         ),
         Panel(
-            name="advantage",
-            title="Advantages",
-            unit="",
+            name="advantage", title="Advantages", unit="",
             series=(
                 ("objective/advantage_std", "standard deviation"),
                 ("objective/advantage_min", "smallest"),
@@ -324,16 +270,12 @@ OPTIMISATION = Section(
             "or one wrong rollout.",
         ),
         Panel(
-            name="learning_rate",
-            title="Learning rate",
-            unit="",
+            name="learning_rate", title="Learning rate", unit="",
             series=(("optimizer/learning_rate", "last update"),),
             reading="Should follow the configuration, also after a reset.",
         ),
         Panel(
-            name="entropy_coefficient",
-            title="Entropy bonus",
-            unit="coefficient",
+            name="entropy_coefficient", title="Entropy bonus", unit="coefficient",
             series=(("objective/entropy_coefficient", "coefficient"),),
             reading="Changes only with algorithm.entropy_bonus=adaptive: it grows while entropy is below its target.",
         ),
@@ -341,15 +283,12 @@ OPTIMISATION = Section(
 )
 
 MISMATCH = Section(
-    name="mismatch",
-    title="Sampler and trainer",
+    name="mismatch", title="Sampler and trainer",
     intro="Both compute the log-probability of the same tokens under the same weights. Differences are "
     "errors that the loss cannot see.",
     panels=(
         Panel(
-            name="logprob_difference",
-            title="Log-probability difference",
-            unit="nats, absolute",
+            name="logprob_difference", title="Log-probability difference", unit="nats, absolute",
             series=(
                 ("sampler/logprob_abs_diff_mean", "mean"),
                 ("sampler/logprob_abs_diff_p99", "99th percentile"),
@@ -362,17 +301,13 @@ MISMATCH = Section(
             log=True,
         ),
         Panel(
-            name="importance",
-            title="Importance weight",
-            unit="old / sampler, as bounded",
+            name="importance", title="Importance weight", unit="old / sampler, as bounded",
             series=(("objective/importance_weight_mean", "mean"),),
             reading="1 if sampler and trainer agree, or with algorithm.correction_level=off. If the mean differs from "
             "1 by more than a few per cent, the policy trains on rollouts of a different policy.",
         ),
         Panel(
-            name="effective_sample",
-            title="Effective sample size",
-            unit="share of tokens",
+            name="effective_sample", title="Effective sample size", unit="share of tokens",
             series=(
                 ("objective/effective_sample_share", "all"),
                 ("objective/effective_sample_share_age_{}", "sampled {} updates before"),
@@ -394,36 +329,30 @@ MISMATCH = Section(
 )
 
 TIME = Section(
-    name="time",
-    title="Time",
+    name="time", title="Time",
     intro="Where the time goes, and what it yields.",
     panels=(
         Panel(
-            name="phases",
-            title="Time of a step",
-            unit="seconds",
+            name="phases", title="Time of a step", unit="seconds",
             series=(*PHASES.items(), (OTHER, "other"), *OUTSIDE_STEP.items()),
             reading="Sampling dominates for long responses. “Waiting for grading” is grading that does "
             "not overlap with other work: give the reward service more workers.",
             kind=Kind.areas,
         ),
         Panel(
-            name="throughput",
-            title="Throughput",
-            unit="sampled tokens a second",
+            name="throughput", title="Throughput", unit="sampled tokens a second",
             series=(("throughput/tokens_per_s", "tokens a second"),),
             reading="Falls when response lengths spread (stragglers) and when grading or validation "
             "interferes. A sudden drop points to a machine, not the policy.",
         ),
         Panel(
-            name="grading",
-            title="Hidden grading",
-            unit="share behind other work",
+            name="grading", title="Hidden grading", unit="share behind other work",
             series=(("grading/overlap_share", "hidden"),),
             reading="1 is ideal: grading adds no time.",
         ),
     ),
 )
+# fmt: on
 
 SECTIONS = (DYNAMICS, REWARD, SAMPLING, DIFFICULTY, OPTIMISATION, MISMATCH, TIME)
 

@@ -43,8 +43,8 @@ def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
         _draw(axis, drawing)
     for axis in list(axes.flat)[len(drawings) :]:
         axis.set_visible(False)
-    has_resets = any(drawing.resets for drawing in drawings)
-    title += "   (dashed: reset)" if has_resets else ""
+    if any(drawing.resets for drawing in drawings):
+        title += "   (dashed: reset)"
     figure.suptitle(title, fontsize=12, y=1 - 0.12 / height, va="top")
     with replacing_file(path) as aside:
         figure.savefig(aside, dpi=110, format="png")

@@ -85,8 +85,8 @@ def choose(prompts: Prompts, limit: int = MAX_TOKENS) -> list[dict[str, Any]]:
     """Returns all prompts, steps and rollouts if they have up to `limit` tokens. Otherwise prompts with the best and
     the worst rollouts of their first, their last and some steps between: last steps and domains take turns, the newest
     and the prompts of most steps first."""
-    all_visits = [rollouts for visits in prompts.values() for rollouts in visits.values()]
-    shows_all = sum(map(_num_shown, chain.from_iterable(all_visits))) <= limit
+    visits_of_all = [rollouts for steps in prompts.values() for rollouts in steps.values()]
+    shows_all = sum(map(_num_shown, chain.from_iterable(visits_of_all))) <= limit
     turns = defaultdict[tuple[int, str], list[tuple[str, str]]](list)
     for key in sorted(prompts, key=lambda key: (-max(prompts[key]), -len(prompts[key]), key)):
         turns[max(prompts[key]), key[0]].append(key)

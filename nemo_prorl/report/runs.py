@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import defaultdict
@@ -23,6 +22,7 @@ from nemo_prorl.run_folder.difficulty import difficulty_files, read_difficulty
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import REMEASURED, read_remeasured
 from nemo_prorl.run_folder.starts import Start, read_starts
+from nemo_prorl.run_folder.storage import read_json
 from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
 
@@ -145,7 +145,6 @@ class Run:
     @property
     @once_a_run
     def metrics(self) -> frozenset[str]:
-        """Returns the names of all recorded metrics."""
         return frozenset(key for record in self.records for key in record)
 
     @property
@@ -286,12 +285,3 @@ def _read_tables(folder: Path) -> tuple[tuple[Table, ...], tuple[str, ...]]:
 def _ending(marker: Path) -> str:
     outcome = str(read_json(marker).get("outcome", "for an unknown reason"))
     return ENDINGS.get(outcome, outcome)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; empty if the file is being replaced at this moment, or is something else."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}

@@ -145,7 +145,11 @@ def describe(signs: Signs, jobs: Jobs) -> tuple[str, str]:
         before = f"; {signs.pause}" if signs.has_begun else ", and has not trained yet"
         return "starting", f"job {active.job} of {active.stage} is on its nodes{before}."
     if stage in signs.outcomes:
-        return _of_done(signs, jobs)
+        left = (job for job in jobs.submitted if job.stage not in signs.outcomes and job.state not in ENDED)
+        if job := next(left, None):
+            waiting = _unless_cancelled(job) if job.state == NOT_KNOWN else job.waiting
+            return "waiting", f"{signs.stage} is done; {waiting}."
+        return "done", f"done: {signs.stage} ended after step {signs.step} ({signs.outcomes[signs.stage]})."
     if jobs.next:
         return "waiting", f"{signs.pause}; {jobs.next.waiting}."
     if last and last.state != NOT_KNOWN:
@@ -231,15 +235,6 @@ def _of_gone(signs: Signs, job: JobState, held: FolderJob | None) -> tuple[str, 
     state = "cancelled" if job.state == "CANCELLED" else "stopped"
     on = "begins again" if signs.step is None else "goes on from the last checkpoint"
     return state, f"{said}. The same submission {on}."
-
-
-def _of_done(signs: Signs, jobs: Jobs) -> tuple[str, str]:
-    """Describes a stage that is done: whether another one waits."""
-    left = (job for job in jobs.submitted if job.stage not in signs.outcomes and job.state not in ENDED)
-    if job := next(left, None):
-        waiting = _unless_cancelled(job) if job.state == NOT_KNOWN else job.waiting
-        return "waiting", f"{signs.stage} is done; {waiting}."
-    return "done", f"done: {signs.stage} ended after step {signs.step} ({signs.outcomes[signs.stage]})."
 
 
 def _unless_cancelled(job: JobState) -> str:

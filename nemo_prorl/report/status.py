@@ -13,12 +13,12 @@ from nemo_prorl.cluster.slurm_queue import Queue
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.forecast import forecast_sentence, outlook_of
 from nemo_prorl.report.health import bests_of, checks_of, duration, short_duration
-from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_json, read_run
+from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_run
 from nemo_prorl.report.state import Jobs, Signs, describe, jobs_of
 from nemo_prorl.run_folder.checkpoints import newest_folder, step_of
 from nemo_prorl.run_folder.lock import is_held
 from nemo_prorl.run_folder.starts import Start, hours_by_stage, read_starts
-from nemo_prorl.run_folder.storage import ENGINES_FILE, MANIFEST_FILE
+from nemo_prorl.run_folder.storage import ENGINES_FILE, MANIFEST_FILE, read_json
 from nemo_prorl.training.control.checks import RECENT
 
 COLUMNS = {

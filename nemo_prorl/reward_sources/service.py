@@ -44,6 +44,11 @@ class RewardServiceEnded(RuntimeError):
     """A running service has ended by itself; the message has its last output."""
 
 
+URL_VARIABLE = "PRORL_REWARD_URL"
+"""Environment variable with the URL of the service that a command has started for the runs that it starts. An option
+would stay in their records, from which `verify` and `fork` would ask a service that has ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardService:
     """A reward service that runs as a child process and is ready."""
@@ -208,8 +213,10 @@ def reward_client(
             try:
                 urls = list(config.urls)
                 if not urls and not config.discovery_dir:
-                    service = stack.enter_context(running_service(config, log_dir))
-                    urls = [service.url]
+                    if not (url := os.environ.get(URL_VARIABLE)):
+                        service = stack.enter_context(running_service(config, log_dir))
+                        url = service.url
+                    urls = [url]
                 client = stack.enter_context(ready_client(config, urls, domains, announced))
                 told = urls, client.version, client.domains
             except (ConfigError, RewardServiceError, RewardServiceNotStarted) as error:
@@ -268,7 +275,6 @@ class ServiceGrader:
         return found
 
     def grades(self, domain: str) -> bool:
-        """Returns whether the service can grade this domain."""
         return domain in self._client.domains
 
     def check(self) -> None:

@@ -9,14 +9,13 @@ Both are only read as far as they can be: the queue itself is the authority (nem
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from nemo_prorl.config import RunConfig
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.storage import read_json, replace_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ def submissions_file(run_dir: Path) -> Path:
 def read_submissions(run_dir: Path) -> dict[str, Submission]:
     """Returns stage -> its newest submission; empty if the file does not exist or cannot be read."""
     found = {}
-    for stage, entry in _read(submissions_file(run_dir)).items():
+    for stage, entry in read_json(submissions_file(run_dir)).items():
         if isinstance(entry, str):  # as earlier versions wrote it
             found[stage] = Submission(job=entry)
         elif isinstance(entry, dict) and isinstance(entry.get("job"), str):
@@ -75,7 +74,7 @@ def note_submission(run_dir: Path, stage: str, submission: Submission) -> None:
 
 def read_folder_job(run_dir: Path) -> FolderJob | None:
     """Returns what job.json says; None if there is no such file or it names no job."""
-    entry = _read(run_dir / "slurm" / "job.json")
+    entry = read_json(run_dir / "slurm" / "job.json")
     texts = {name: entry.get(name, "") for name in ("stage", "cluster", "user", "state", "reason")}
     try:
         start, updated = int(entry["start"]), datetime.fromisoformat(entry["updated"]).timestamp()
@@ -84,14 +83,6 @@ def read_folder_job(run_dir: Path) -> FolderJob | None:
         return None
     is_whole = all(isinstance(text, str) for text in (job, *texts.values())) and job and texts["state"]
     return FolderJob(job=job, start=start, updated=updated, **texts) if is_whole else None
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
 
 
 def without_servers_of_its_job(config: RunConfig) -> RunConfig:

@@ -191,6 +191,15 @@ def replace_text(file: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """Returns a file's JSON object; empty if the file is not there, is being replaced, or is something else."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
 def sync(path: Path) -> None:
     """Flushes a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)

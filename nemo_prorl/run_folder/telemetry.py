@@ -38,7 +38,6 @@ class RunLog:
         self._path = run_dir / "run.log" if speaks else None
 
     def say(self, text: str) -> None:
-        """Prints the text on standard error and adds it to the file."""
         if self._path is not None:
             terminal.say(text)
             self.note(text)

@@ -49,11 +49,9 @@ class Waiting:
         self._why = why
 
     def progress(self) -> None:
-        """Counts one unit."""
         self._count += 1
 
     def say(self, text: str) -> None:
-        """Prints a message of one or more lines."""
         with self._lock:
             self.clear()
             print(fitted(text, self._stream), file=self._stream, flush=True)

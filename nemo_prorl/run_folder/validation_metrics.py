@@ -28,11 +28,8 @@ MEASUREMENT = "measurement"
 validations with different names do not compare."""
 
 MEASURED_OPTIONS = (
-    "validation.num_rollouts",
-    "validation.temperature",
-    "validation.top_p",
-    "sampler.max_response_tokens",
-)
+    "validation.num_rollouts", "validation.temperature", "validation.top_p", "sampler.max_response_tokens",
+)  # fmt: skip
 """The options that are part of it; held-out prompts and graders are the rest (`training.evaluation.measurement`)."""
 
 EARLY = "is_early_validation"

@@ -21,7 +21,7 @@ from nemo_prorl.run_folder.telemetry import rewind_metrics
 
 FOLDER = "set_aside"
 RECORDS = "metrics.jsonl"
-STEP_FOLDERS = ("samples", "difficulty", "rollouts", "validations")
+STEP_FOLDERS = ("samples", "difficulty", "rollouts", "rollouts/trained", "validations")
 """Folders of a run with a file per step or validation."""
 ENDINGS = (".done", ".failed")
 """Suffixes of the markers of how a stage ended."""
@@ -60,7 +60,7 @@ def rewind(run_dir: Path, stage: str, step: int | None = None) -> Rewound:
     DigestLog(run_dir, last_step)
     for path in moved:
         target = aside / path.relative_to(run_dir)
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, target)
     return Rewound(last=last, aside=aside, moved=moved)
 

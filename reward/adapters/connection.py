@@ -61,7 +61,6 @@ class Connection:
         return self.client().submit(replace(request, deadline_ms=deadline_ms))
 
     def grade(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Grades all requests and returns the results in the same order."""
         futures = [self.submit(request) for request in requests]
         return [future.result() for future in futures]
 

@@ -74,8 +74,7 @@ async def _options(request: Request) -> Options:
 
 
 async def _front(request: Request) -> Front:
-    front: Front = request.app.state.front
-    return front
+    return request.app.state.front
 
 
 UrlOptions = Annotated[Options, Depends(_options)]

@@ -51,11 +51,9 @@ class Grader(Protocol):
 
     def check(self, task: Mapping[str, Any], /) -> None:
         """Raises InvalidTask."""
-        ...
 
     def grade(self, text: str, task: Mapping[str, Any], /) -> Grade:
         """Grades the text after the last </think>; a pure function."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

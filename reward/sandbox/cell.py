@@ -60,14 +60,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellLimits:
-    """Limits of one process, in bytes and seconds. The kernel kills a process that exceeds its CPU seconds; what
-    exceeds another limit is refused."""
+    """Limits of one process, in bytes; what exceeds one is refused."""
 
     memory: int
     file_size: int = 16 << 20
-    open_files: int = 64
     stack: int = 256 << 20
-    cpu_s: int | None = None
 
     def apply(self) -> None:
         def limit(what: int, value: int) -> None:
@@ -78,12 +75,10 @@ class CellLimits:
         limit(resource.RLIMIT_CORE, 0)
         limit(resource.RLIMIT_AS, self.memory)
         limit(resource.RLIMIT_FSIZE, self.file_size)
-        limit(resource.RLIMIT_NOFILE, self.open_files)
+        limit(resource.RLIMIT_NOFILE, 64)
         limit(resource.RLIMIT_STACK, self.stack)
         limit(resource.RLIMIT_MSGQUEUE, 0)
         limit(resource.RLIMIT_MEMLOCK, 0)
-        if self.cpu_s is not None:
-            limit(resource.RLIMIT_CPU, self.cpu_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

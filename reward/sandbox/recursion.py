@@ -59,7 +59,6 @@ def unite_limits() -> None:
 
 
 def _state() -> _ThreadState:
-    """Returns the state of the calling thread."""
     get = ctypes.pythonapi.PyThreadState_Get
     get.restype = ctypes.POINTER(_ThreadState)
     return get().contents  # type: ignore[no-any-return]

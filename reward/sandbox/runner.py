@@ -64,10 +64,8 @@ def preload(packages: str) -> None:
             _BUILTINS.update((exported, getattr(module, exported)) for exported in module.__all__)
     # Keeps the standard library. Drops packages and the folder that this file was imported from; without a virtual
     # environment both are below the same prefix.
-    standard, ours = (
-        os.path.realpath(sys.base_prefix),
-        os.path.dirname(os.path.dirname(os.path.dirname(__file__))),
-    )
+    standard = os.path.realpath(sys.base_prefix)
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     sys.path[:] = [path for path in sys.path if path.startswith(standard) and path not in (packages, ours)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "reward"]:
         del sys.modules[name]  # a submission cannot import anything of ours

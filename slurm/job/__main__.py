@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from slurm.job import allocation, commands, decisions
@@ -48,7 +49,7 @@ class Job:
 
     def __init__(self, stage: str, arguments: Sequence[str]) -> None:
         environment = os.environ
-        self.stage, self.began_s = stage, time.time()
+        self.stage, self.began_s, self.say = stage, time.time(), partial(say, stage)
         run_dir, others = decisions.read_arguments(arguments, environment)
         self.max_restarts = decisions.read_number(environment, "MAX_RESTARTS", 3)
         self.ready_s = decisions.read_number(environment, "REWARD_READY_S", 180)
@@ -56,9 +57,8 @@ class Job:
         runtime = environment.get("CONTAINER_RUNTIME") or "pyxis"
         if runtime not in ("pyxis", "apptainer"):
             raise Mistake(f"CONTAINER_RUNTIME={runtime} is not known: write pyxis or apptainer in site.env")
-        self.allocation = allocation.read_allocation(
-            environment, commands.host_names(environment["SLURM_JOB_NODELIST"])
-        )
+        names = commands.run("scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"])
+        self.allocation = allocation.read_allocation(environment, names.stdout.split())
         self.folder = Folder(run_dir, stage, self.allocation.job)
         self.overrides = allocation.overrides(stage, run_dir, str(self.folder.reward), others)
         self.checkout = (
@@ -130,7 +130,7 @@ class Job:
 
     def prepare(self) -> None:
         """Says what the job is, and sets the variables that every step inherits."""
-        say(self.stage, f"{self.allocation}, from step {self.first_step}")
+        self.say(f"{self.allocation}, from step {self.first_step}")
         end_s = commands.end_of(self.allocation.job)
         lead_s = decisions.lead_time_s(
             read_text(Path(os.environ.get("JOB_SCRIPT", ""))), os.environ.get("SBATCH_SIGNAL", "")
@@ -138,7 +138,7 @@ class Job:
         self.heeded_from_s = decisions.heeded_from(self.began_s, end_s, lead_s)
         if self.heeded_from_s and end_s is not None:
             left = f"{end_s - self.began_s:.0f} s, no more than the {lead_s:.0f} s of --signal"
-            say(self.stage, f"the job has {left}: it pauses before its end without that signal")
+            self.say(f"the job has {left}: it pauses before its end without that signal")
         node = commands.fields_of("node", self.allocation.nodes[0])
         made = allocation.rank_environment(
             os.environ,
@@ -236,10 +236,7 @@ class Job:
         bad = decisions.at_fault(nodes, answers)
         decision = decisions.of_nodes(nodes, answers, end, self.folder.unwritable() if bad else "")
         for node in bad if answers and decision.what != REFUSE else ():
-            say(
-                self.stage,
-                f"{node}: {answers[node].sentence}" if node in answers else f"{node} did not answer",
-            )
+            self.say(f"{node}: {answers[node].sentence}" if node in answers else f"{node} did not answer")
         unless(decision)
 
     # ------------------------------------------------------------------------------------------------ reward service
@@ -270,20 +267,18 @@ class Job:
             self.pause()
             announced = self.folder.announcements()
         if len(announced) < len(nodes):
-            say(
-                self.stage,
-                f"the reward service is ready on {len(announced)} of {len(nodes)} nodes; each server's log:",
+            self.say(
+                f"the reward service is ready on {len(announced)} of {len(nodes)} nodes; each server's log:"
             )
             for node in nodes:
                 last = read_text(folder / f"{node}.log").splitlines()[-3:]
-                say(self.stage, f"{node}: " + " | ".join(last or ["nothing"]))
+                self.say(f"{node}: " + " | ".join(last or ["nothing"]))
         unless(decisions.of_reward_service(len(announced), [server.code for server in self.servers]))
         sandboxes = decisions.of_sandboxes(self.folder.domains() or "", announced)
         unless(Decision(sandboxes.what, f"{sandboxes.why} ({folder}/NODE.log says why)"))
 
     # -------------------------------------------------------------------------------------------------------- trainer
     def train(self) -> Decision:
-        """Runs the trainer until it ends, and returns what follows."""
         self.folder.note_state(decisions.TRAINING)
         # Another program may have taken the port since doctor used it.
         os.environ["MASTER_PORT"] = str(commands.free_port(allocation.ports(self.allocation.job)))
@@ -326,20 +321,19 @@ class Job:
         if decision.what == REQUEUE:
             return self.requeue(decision)
         if decision.what == FAIL:
-            say(self.stage, f"failed: {decision.why}")
+            self.say(f"failed: {decision.why}")
             if not self.folder.failure():
                 self.folder.mark_failed(decision.why)
         else:
-            say(self.stage, decision.why or "done")
+            self.say(decision.why or "done")
         self.folder.note_state(decisions.ENDED, decision.why or "done")
         return {decisions.DONE: 0, STOP: 143}.get(decision.what, 1)
 
     def requeue(self, decision: Decision) -> int:
         """Gives the job back to the queue, without the bad nodes."""
-        say(self.stage, decision.why)
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # the requeue's, which would end this process before leave_out
+        self.say(decision.why)
+        # The requeue's would end this process before leave_out.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.folder.note_state(decisions.REQUEUED, decision.why)
         job = self.allocation.job
         done = commands.run("scontrol", "requeue", job)
@@ -350,7 +344,7 @@ class Job:
             decision_now = decisions.of_refused_requeue(
                 now.get("JobState", ""), restarts, self.allocation.start, words
             )
-            say(self.stage, decision_now.why)
+            self.say(decision_now.why)
             if decision_now.what == REFUSE:
                 self.folder.note_state(decisions.ENDED, decision_now.why)
                 return 1
@@ -366,10 +360,7 @@ class Job:
         known = commands.fields_of("job", job).get("ExcNodeList", "(null)")
         all_names = names if known == "(null)" else f"{known},{names}"
         if commands.run("scontrol", "update", f"JobId={job}", f"ExcNodeList={all_names}").returncode:
-            say(
-                self.stage,
-                f"Slurm does not exclude {names}: submit the launcher again with --exclude={names}",
-            )
+            self.say(f"Slurm does not exclude {names}: submit the launcher again with --exclude={names}")
 
 
 def main(arguments: Sequence[str]) -> int:

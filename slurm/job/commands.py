@@ -34,11 +34,6 @@ def fields_of(*what: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def host_names(nodes: str) -> list[str]:
-    """Returns the names of the nodes in Slurm's short form, such as node[1-4]."""
-    return run("scontrol", "show", "hostnames", nodes).stdout.split()
-
-
 def state_of(job: str) -> str | None:
     """Returns squeue's name of a job's state, empty if it waits or runs no more; None if squeue does not answer, asked
     several times."""
@@ -121,12 +116,10 @@ class Step:
         return 128 - code if code is not None and code < 0 else code
 
     def end(self) -> StepEnd:
-        """Waits for the step's end."""
         self._process.wait()
         if self._reader is not None:
             self._reader.join(timeout=5)
         return StepEnd(code=self.code or 0, last_words=self._words[-1] if self._words else "")
 
     def stop(self) -> None:
-        """Ends the step's tasks."""
         self._process.send_signal(signal.SIGTERM)

@@ -44,7 +44,6 @@ class Folder:
         self._record: dict[str, Any] = {}
 
     def marker(self, kind: str) -> Path:
-        """Returns RUN/stages/NAME.KIND."""
         return self.path / "stages" / f"{self.stage}.{kind}"
 
     def newest_step(self) -> int:

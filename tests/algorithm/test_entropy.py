@@ -87,4 +87,9 @@ def test_the_same_entropy_is_too_low_before_the_target_has_moved():
 @pytest.mark.parametrize("options", [{"entropy_target_end": 0.1}, {"entropy_anneal_steps": 100}])
 def test_a_schedule_needs_its_end_and_its_length(options):
     with pytest.raises(ConfigError, match="belong together"):
-        AlgorithmConfig(**options)
+        replace(ADAPTIVE, **options)
+
+
+def test_a_schedule_needs_a_bonus_that_follows_it():
+    with pytest.raises(ConfigError, match=r"write algorithm\.entropy_bonus=adaptive as well"):
+        replace(ANNEALED, entropy_bonus=EntropyBonus.fixed)

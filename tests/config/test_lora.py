@@ -29,6 +29,8 @@ from nemo_prorl.types import RunState
         (["+model.megatron.overlap_grad_reduce=true"], r"overlap_grad_reduce=true: .* leave it out\."),
         (["lora.alpha=-1"], r"lora\.alpha=-1"),
         (["lora.targets=embedding"], r"lora\.targets"),
+        (["lora.rank=0", "lora.alpha=16"], r"lora\.alpha=16 without lora\.rank would train all weights"),
+        (["lora.rank=0", "lora.targets=mlp"], r"lora\.targets=mlp without lora\.rank"),
     ],
 )
 def test_what_cannot_be_combined_is_refused(overrides: list[str], sentence: str) -> None:

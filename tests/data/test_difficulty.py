@@ -74,7 +74,7 @@ def test_a_row_that_is_always_solved_is_never_lost() -> None:
 
 def test_a_history_goes_on_after_json_as_without_it() -> None:
     generator = np.random.default_rng(5)
-    made, now = history(0.3, None, 1.0, 0.123456789, -2.0, 7.0), []
+    made, now = history(0.3, None, 1.0, 0.123456789, 0.0, 1.0), []
     made.leave_out(1)
     saved = RowHistory(6)
     saved.restore(json.loads(json.dumps(made.state())))

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.data.mix import PromptMix, render
 from nemo_prorl.types import Prompt
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile, make_row
+from tests.training.conftest import make_group
 
 
 def mix(weights: Mapping[str, float], *, seed: int = 1, max_prompt_tokens: int = 100) -> PromptMix:
@@ -173,7 +175,7 @@ def test_the_state_follows_the_content_to_another_place(write_file: WriteFile, t
     first.take(11)
     moved = [shutil.copy(path, tmp_path / f"moved_{Path(path).name}") for path in (a, b)]
     resumed = mix({str(moved[0]): 1.0, str(moved[1]): 1.0})
-    resumed.restore(first.state())
+    assert resumed.restore(first.state()) == []
     assert uids(resumed.take(20)) == uids(first.take(20))
 
 
@@ -184,13 +186,27 @@ def test_a_stage_with_another_mix_takes_the_new_weights_at_once(write_file: Writ
     before = mix({old: 1.0})
     seen = uids(before.take(600))
     after = mix({old: 0.75, new: 0.25})
-    after.restore(before.state())
+    assert after.restore(before.state()) == [new]
     prompts = after.take(40)
     assert Counter(files(prompts)) == {"old": 30, "new": 10}
     assert not set(uids(prompts)) & set(seen)
     changed = mix({old: 0.25, new: 0.75})
     changed.restore(after.state())
     assert Counter(files(changed.take(40))) == {"old": 10, "new": 30}
+    write_file("old", 1001)
+    assert mix({old: 0.25, new: 0.75}).restore(changed.state()) == [old], "it has another row"
+
+
+def test_a_row_counts_as_solved_half_of_the_time_whatever_a_wrong_answer_scores(
+    write_file: WriteFile,
+) -> None:
+    """With scores of -1 and 1 the mean alone would say that no answer was right."""
+    for scores, known in (([-1.0, 1.0], 0.5), ([0.0, 1.0], 0.5), ([2.0, 0.5], 0.75), ([-3.0, -1.0], 0.0)):
+        mixed = mix({write_file("a", 1): 1.0})
+        (prompt,) = mixed.take(1)
+        mixed.note([replace(make_group("any", scores), prompt=prompt)])
+        (history,) = mixed.state()["histories"].values()
+        assert history["scores"] == [known]
 
 
 def test_prompts_are_rendered_by_the_chat_template(tokenizer: CharacterTokenizer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,14 +16,19 @@ from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import fork
 from nemo_prorl.config import (
     ConfigError,
+    ControllerAction,
+    ControllerConfig,
     DataConfig,
+    DataMix,
     ExpManagerConfig,
     RewardConfig,
     RunConfig,
     StageConfig,
     StartFrom,
+    ValidationPlateauConfig,
 )
 from nemo_prorl.config.compose import compose
+from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.fork import arms
 from nemo_prorl.fork.arms import Arm, ArmRun, arm_runs, checkpoint_at, prepare
 from nemo_prorl.run_folder.origin import write_resolved
@@ -56,6 +62,7 @@ def run_dir(tmp_path: Path) -> Path:
         policy = put_checkpoint(run, "run2", step, num_records=step + 1, stage_step=step - 10) / "policy"
         policy.mkdir()
         (policy / "weights").write_bytes(bytes([step]))
+        (policy / CHECKPOINT_MARK).write_text(json.dumps({"precision": "bf16", "contents": []}))
         write_manifest(policy.parent, {})
     for step in range(34):
         append_metrics(run / "metrics.jsonl", {"step": step, "stage": "run2", "time/step_s": 1.0})
@@ -129,6 +136,35 @@ def test_an_arm_may_reset_and_take_a_recipe(run_dir: Path) -> None:
     assert first.config.stage.reset_reference
     assert first.config.stage.reset_optimizer
     assert second.config.algorithm.kl_beta == 0
+
+
+def test_an_arm_of_a_remixed_stage_draws_as_the_stage_does(run_dir: Path) -> None:
+    """A child stage would begin with the mix of its options, and the next remix would have been a reset."""
+    file = run_dir / "stages" / "run2.yaml"
+    plateau = ValidationPlateauConfig(action=ControllerAction.remix)
+    controller = ControllerConfig(validation_plateau=plateau)
+    write_resolved(replace(compose(str(file), [], conf_dir=ROOT / "conf"), controller=controller), file)
+    plain = made(run_dir)[0].config
+    assert (plain.data.mix, plain.controller.remixing) == (DataMix.uniform, ["validation_plateau"])
+    shutil.rmtree(run_dir.parent / "out")
+    state = run_dir / "checkpoints/step-00000020-run2/state.json"
+    record = json.loads(state.read_text())
+    record["state"]["remixed"] = True
+    state.write_text(json.dumps(record))
+    write_manifest(state.parent, {})
+    uniform = Arm(name="uniform", overrides=("data.mix=uniform",))
+    for run in made(run_dir, NOTHING, HALF, uniform):
+        expected = DataMix.uniform if run.arm is uniform else DataMix.difficulty
+        assert run.config.data.mix is expected
+        assert run.config.controller.validation_plateau.action is ControllerAction.reset
+
+
+def test_an_arm_with_other_factors_is_refused_before_another_one_trains(run_dir: Path) -> None:
+    low_rank = ("lora.rank=8", "stage.reset_reference=true", "stage.reset_optimizer=true")
+    with pytest.raises(ConfigError, match=r"stage low goes on with step 20 .* lora\.\* asks for rank 8"):
+        made(run_dir, NOTHING, Arm(name="low", overrides=low_rank[:1]))
+    assert not (run_dir.parent / "out").exists()
+    assert made(run_dir, NOTHING, Arm(name="low", overrides=low_rank))[1].config.lora.rank == 8
 
 
 def test_an_arm_does_not_ask_the_servers_of_a_job_that_has_ended(run_dir: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from nemo_prorl.fork.arms import Arm, ArmRun, arm_runs, checkpoint_at
 from nemo_prorl.fork.table import ArmResult, results_of
@@ -20,7 +21,7 @@ from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.telemetry import read_metrics
 from tests.conftest import ROOT
 from tests.training.conftest import case as case
-from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
+from tests.training.tiny import TIMEOUT_S, Case, run_forked, saved_tensors, timeless
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -28,6 +29,12 @@ OPTIONS = (
     "trainer.num_steps=4",
     "exp_manager.checkpoint_callback_params.save_last_k=9",
     "validation.interval=1",
+    # A schedule that goes on in an arm, and draws on the scores so far.
+    "algorithm.entropy_bonus=adaptive",
+    "algorithm.entropy_target=5.0",
+    "algorithm.entropy_target_end=3.0",
+    "algorithm.entropy_anneal_steps=4",
+    "data.mix=difficulty",
 )
 ARMS = ("nothing", "fast: trainer.learning_rate=1e-2")
 
@@ -40,7 +47,7 @@ def fork(case: Case, out: Path, *options: str) -> list[str]:
 @pytest.fixture(scope="module")
 def forked(case: Case) -> Path:
     """Trains a run of four steps, and forks it at its second. The fork is killed in its first arm, and repeated."""
-    case.train_forked("whole", *OPTIONS)
+    run_forked(case.command("whole", *OPTIONS, own_service=True))
     out = case.folder / "fork"
     process = subprocess.Popen(
         fork(case, out), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -94,6 +101,8 @@ def test_an_arm_without_overrides_is_the_runs_own_continuation(
     assert steps(forked / "nothing-1") == steps(case.run_dir("whole"))
     assert steps(forked / "fast-1")[:2] == steps(case.run_dir("whole"))[:2]
     assert steps(forked / "fast-1")[3] != steps(case.run_dir("whole"))[3]
+    options = yaml.safe_load((forked / "nothing-1/stages/nothing.yaml").read_text())
+    assert options["reward"]["urls"] == [], "the fork's service has ended"
 
 
 def test_the_table_is_of_the_last_validations(case: Case, forked: Path) -> None:

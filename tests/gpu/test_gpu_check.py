@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -131,7 +132,7 @@ def test_exit_code_and_record(
     assert record["not_run"] == {"elsewhere": "no package nowhere"}
     assert [one["passed"] for one in record["rows"]] == [one.passed for one in rows if isinstance(one, Row)]
     assert {one["part"] for one in record["rows"]} == {"made_up"}
-    assert record["machine"]["versions"]["torch"] == torch.__version__
+    assert record["machine"]["versions"]["torch"] == version("torch")
     raised = [one for one in rows if isinstance(one, Exception)]
     assert list(record["failures"]) == ["made_up"] * len(raised)
     said = capsys.readouterr().out

@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError, RewardConfig
-from nemo_prorl.distributed import initialise
+from nemo_prorl.distributed import alone, initialise
 from nemo_prorl.reward_sources.service import (
+    URL_VARIABLE,
     RewardServiceEnded,
     RewardServiceNotStarted,
     announced_by_main,
@@ -327,3 +328,16 @@ def test_who_waits_for_a_result_notices_that_the_service_is_gone(
     result = ScoreResult(request_id="a", status=GradeStatus.graded, score=1.0, verdict="correct")
     asked.set_result(result)
     assert submit(request).result() is result, "a result that came before is still one"
+
+
+def test_a_run_asks_the_service_of_the_command_that_started_it(
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would start one of its own, which fails here, and its options name none."""
+    config = RewardConfig(python=str(tmp_path / "no" / "python"))
+    with pytest.raises(ConfigError, match="does not exist"), reward_client(config, alone(), tmp_path):
+        pass
+    monkeypatch.setenv(URL_VARIABLE, service)
+    request = ScoreRequest(request_id="r", domain="math", response="\\boxed{5}", task={"answer": "5"})
+    with reward_client(config, alone(), tmp_path) as grader:
+        assert grader.submit(request, None).result(120).score == 1.0  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ def again(run: Run, prompts: Any = None) -> Again:
         start=StartingPoint(checkpoint=None, is_resume=False),
         lines=lines,
         metrics={record["step"]: record for record in run.records if "reward/mean" in record},
-        inputs={},
+        inputs=[],
     )
     stepper = Stepper(
         config=run.config,

@@ -43,9 +43,10 @@ def consumed(tmp_path: Path) -> Path:
             "difficulty/step-{}.parquet",
             "validations/step-{}-b.parquet",
             "rollouts/step-{}-rank0.parquet",
+            "rollouts/trained/step-{}-rank0.parquet",
         ):
             file = run / name.format(f"{step:08d}")
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("x")
     return run
 
@@ -93,8 +94,8 @@ def test_one_command_leads_back(
     assert everything(aside) | everything(consumed) >= before, (
         "nothing is lost, and everything keeps its place"
     )
-    for folder in ("samples", "rollouts"):
-        steps = {int(path.name[5:13]) for path in consumed.glob(f"{folder}/*")}
+    for folder in ("samples", "rollouts", "rollouts/trained"):
+        steps = {int(path.name[5:13]) for path in consumed.glob(f"{folder}/step-*")}
         assert steps == {step for step in (20, 25, 30) if step <= (goes_on or 0)}
     said = capsys.readouterr().out
     assert said.startswith(f"stage {stage} {'goes on after' if is_resume else 'begins again with'} ")

@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from nemo_prorl.__main__ import main
+from nemo_prorl.data.rows import write_rows
 from nemo_prorl.report.rollouts import read_recorded, visible
 from nemo_prorl.run_folder.records import DIGESTS, read_rollouts, trained_files
 from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.types import TOKEN_LIMITS
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
-from tests.training.tiny import TIMEOUT_S, Case
+from tests.training.tiny import TIMEOUT_S, Case, rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -247,3 +248,18 @@ def test_the_norms_of_the_gradients_are_measured_without_an_update(copied: Path)
         assert line["my/policy_gradient"] == pytest.approx(norm, rel=0.2), "the KL weight is small"
         assert 0 <= line["my/kl_gradient"] < 0.2 * norm
     assert len(lines) == 2
+
+
+def test_a_stage_with_other_data_than_its_parent_is_equal_from_its_beginning(case: Case) -> None:
+    """Its two files have the same weight, and are not in the order of their names."""
+    for name in ("z", "a"):
+        write_rows(case.folder / f"{name}.parquet", rows(name, 20))
+    files = f"data.train=[{case.folder}/z.parquet,{case.folder}/a.parquet]"
+    held_out = f"data.validation=[{case.folder}/held_out.parquet]"
+    case.train_forked("verified_chain", "trainer.num_steps=1", "stage.name=one")
+    child = ("stage.name=two", "stage.parent=one", files, held_out)
+    case.train_forked("verified_chain", "trainer.num_steps=1", *child)
+    code, text = verify(str(case.run_dir("verified_chain")))
+    assert code == 0
+    assert "from step 1 of stage one" in text
+    assert "DIFFER" not in text

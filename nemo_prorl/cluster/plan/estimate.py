@@ -89,9 +89,7 @@ def estimate(config: RunConfig, model: Architecture | None) -> Estimate:
     tokens = rollouts * RESPONSE_SHARE * sampler.max_response_tokens
     size = 1.0 if model is None else model.num_parameters / PAPER_PARAMETERS
     return Estimate(
-        num_steps=trainer.num_steps,
-        response_tokens=tokens,
-        gpu_hours=tokens / TOKENS_PER_GPU_S / 3600 * size,
+        num_steps=trainer.num_steps, response_tokens=tokens, gpu_hours=tokens / TOKENS_PER_GPU_S / 3600 * size
     )
 
 

@@ -98,8 +98,9 @@ def cpu_seconds(case: Case, *, flops: float, slowdown: float) -> float:
     # The first of a step's updates computes its old log-probabilities itself, unless the KL is in the reward.
     old = 1.0 if config.algorithm.takes_kl_from_rewards else 1.0 - 1.0 / config.trainer.updates_per_step
     passes = case.sampled_rollouts + (old + config.measures_kl) * case.prepared_rollouts
-    forward, update = sum(roofline.forward_flops(case)), sum(roofline.update_flops(case))
-    operations = passes * forward + case.trained_rollouts * update
+    rollout = roofline.mean_rollout(case)
+    operations = passes * sum(rollout.forward)
+    operations += case.trained_rollouts * sum(rollout.update(config.model.recompute))
     of_engine = case.sampled_rollouts / case.num_engines
     sequences = of_engine * case.response_tokens
     at_a_time = min(of_engine, config.sampler.max_sequences)

@@ -282,13 +282,7 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
     return {
         "sampling": {**weights, **staying, "logits": tempered, **vllm},
         "passes": {**weights, **reference, **staying, "activations": working, "logits": forward_head, **vllm},
-        "updates": {
-            **weights,
-            **trained,
-            "activations": kept + working,
-            "logits": backward_head,
-            **asleep,
-        },
+        "updates": {**weights, **trained, "activations": kept + working, "logits": backward_head, **asleep},
         "refit": {**weights, **staying, "refit": refit_bytes(model, config), **waking},
     }
 

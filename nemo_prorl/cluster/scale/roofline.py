@@ -174,7 +174,7 @@ def logprobs_s(case: Case, derates: Derates = FITTED) -> float:
     num_tokens = num_rollouts * case.rollout_tokens
     micro_batches = num_tokens / config.trainer.micro_batch_tokens / case.data_parallel
     bubble = _bubble(case, min(PASSES_A_CHUNK, micro_batches))
-    policy = num_rollouts * _passes_s(case, forward_flops(case), num_tokens, derates) * (1 + bubble)
+    policy = num_rollouts * _passes_s(case, mean_rollout(case).forward, num_tokens, derates) * (1 + bubble)
     policy += 2 * _all_reduce_s(case, num_tokens)
     weights = element_bytes(config) * parameters_on_rank(case.model, config, 0)
     # The reference is copied twice: for the groups that are graded when sampling ends, and for the rest.
@@ -188,7 +188,8 @@ def updates_s(case: Case, derates: Derates = FITTED) -> float:
     config, trainer, num_rollouts = case.config, case.config.trainer, case.trained_rollouts
     num_tokens = num_rollouts * case.rollout_tokens / trainer.updates_per_step
     bubble = _bubble(case, num_tokens / trainer.micro_batch_tokens / case.data_parallel)
-    passes = num_rollouts * _passes_s(case, update_flops(case), num_tokens, derates) * (1 + bubble)
+    operations = mean_rollout(case).update(config.model.recompute)
+    passes = num_rollouts * _passes_s(case, operations, num_tokens, derates) * (1 + bubble)
     num_reduces = 6 if config.model.recompute is Recompute.full else 4
     passes += num_reduces * _all_reduce_s(case, num_rollouts * case.rollout_tokens)
     num_trained = trained_on_rank(case.model, config, 0)
@@ -228,16 +229,6 @@ def refit_s(case: Case) -> float:
     return gather + place + num_tensors * TENSOR_S + moved / (case.gpu.pcie_bytes_s * LINK_SHARE)
 
 
-def forward_flops(case: Case) -> tuple[float, float]:
-    """Returns the operations of a mean rollout's forward pass: (matrix products, attention)."""
-    return _of_mean_rollout(case).forward
-
-
-def update_flops(case: Case) -> tuple[float, float]:
-    """Returns the operations of a mean rollout's forward and backward pass: (matrix products, attention)."""
-    return _of_mean_rollout(case).update(case.config.model.recompute)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
     """Floating-point operations of a forward pass: the layers' matrices, the output layer, attention."""
@@ -272,7 +263,8 @@ def operations(
     )
 
 
-def _of_mean_rollout(case: Case) -> Operations:
+def mean_rollout(case: Case) -> Operations:
+    """Returns the operations of a mean rollout."""
     tokens = case.rollout_tokens
     return operations(
         case.model,

@@ -17,16 +17,8 @@ from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 MEMORY_PARTS = (
-    "weights",
-    "factors",
-    "reference",
-    "gradients",
-    "optimizer",
-    "activations",
-    "logits",
-    "refit",
-    "vLLM",
-)
+    "weights", "factors", "reference", "gradients", "optimizer", "activations", "logits", "refit", "vLLM",
+)  # fmt: skip
 TIME_COLUMNS = (
     ("sampling", ("sampling",)),
     ("passes", ("log-probabilities",)),
@@ -96,7 +88,7 @@ def time_text(plans: Sequence[Plan], cluster: Cluster, model: Architecture) -> l
     low, high = RANGE
     said = [
         f"step: published steps took {low:g} to {high:g} times the sum of these parts. It is a floor: validation, "
-        "checkpoints, restarts and further rounds of dynamic sampling come on top.",
+        "checkpoints, restarts and further rounds of dynamic sampling come on top."
     ]
     if model.num_parameters < SMALL_MODEL:
         less, more = SMALL_MODEL_FACTOR

@@ -134,7 +134,8 @@ class AlgorithmConfig:
     """Target to which entropy_target moves linearly over entropy_anneal_steps, in nats per token (Entrocraft's
     schedule, arXiv 2604.26326); 0: it stays."""
     entropy_anneal_steps: int = 0
-    """Steps from the stage's start or its last reset until entropy_target_end."""
+    """Steps from the run's start or its last reset until entropy_target_end. A stage that begins without a reset goes
+    on with the schedule."""
     entropy_step: float = 0.005
     """Change of the adaptive entropy coefficient per step."""
     entropy_coefficient_max: float = 0.1
@@ -142,7 +143,6 @@ class AlgorithmConfig:
 
     @property
     def has_kl_in_loss(self) -> bool:
-        """Returns whether the KL penalty is a term of the loss."""
         return self.kl_beta > 0 and self.kl_in is KlIn.loss
 
     @property
@@ -173,6 +173,11 @@ class AlgorithmConfig:
             "0 or greater than 1",
         )
         at_least("algorithm", self, 0, ["entropy_target_end", "entropy_anneal_steps"])
+        if self.entropy_anneal_steps > 0 and self.entropy_bonus is EntropyBonus.fixed:
+            raise ConfigError(
+                f"algorithm.entropy_anneal_steps={self.entropy_anneal_steps} moves the target of an adaptive bonus: "
+                "write algorithm.entropy_bonus=adaptive as well, or leave it out."
+            )
         if (self.entropy_target_end > 0) != (self.entropy_anneal_steps > 0):
             raise ConfigError(
                 f"algorithm.entropy_target_end={self.entropy_target_end:g} and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
@@ -283,6 +283,14 @@ class ControllerConfig:
     entropy_runaway: EntropyRunawayConfig = field(default_factory=EntropyRunawayConfig)
     effective_sample: EffectiveSampleConfig = field(default_factory=EffectiveSampleConfig)
     sampler_mismatch: SamplerMismatchConfig = field(default_factory=SamplerMismatchConfig)
+
+    @property
+    def remixing(self) -> list[str]:
+        """Returns the names of the signals whose action is remix."""
+        actions = {
+            option.name: getattr(getattr(self, option.name), "action", None) for option in fields(self)
+        }
+        return [name for name, action in actions.items() if action is ControllerAction.remix]
 
     def __post_init__(self) -> None:
         at_least("controller", self, 0, ["interval", "cooldown"])

@@ -24,8 +24,8 @@ class DataConfig:
     enough where all weights are the same."""
     mix: DataMix = DataMix.uniform
     """How problems are drawn within their file. uniform: each once an epoch. difficulty: after the first epoch, with
-    the weight sqrt(q (1 - q)) + data.mix_epsilon, where q is the mean score when a problem was last sampled; the ones
-    that the policy solves half of the time return most often."""
+    the weight sqrt(q (1 - q)) + data.mix_epsilon, where q is the mean score when a problem was last sampled, each score
+    clipped to [0, 1]; the ones that the policy solves half of the time return most often."""
     mix_epsilon: float = 0.05
     """Added to every weight of data.mix=difficulty, whose roots are at most 0.5."""
     mix_retest: float = 0.1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from nemo_prorl.config.sections.checks import at_least
+from nemo_prorl.config.sections.checks import ConfigError, at_least
 
 
 class LoraTargets(Enum):
@@ -30,6 +30,12 @@ class LoraConfig:
 
     def __post_init__(self) -> None:
         at_least("lora", self, 0, ["rank", "alpha"])
+        if not self.rank and (self.alpha or self.targets is not LoraTargets.all):
+            name, value = ("alpha", f"{self.alpha:g}") if self.alpha else ("targets", self.targets.name)
+            raise ConfigError(
+                f"lora.{name}={value} without lora.rank would train all weights: write a rank as well, such as "
+                "lora.rank=32, or leave it out."
+            )
 
     @property
     def scale(self) -> float:

@@ -106,12 +106,6 @@ class RewardConfig:
         return of_checkout if not Path(self.python).exists() and of_checkout.exists() else Path(self.python)
 
     @property
-    def function_silence_s(self) -> float:
-        """Returns the longest time in seconds without a result of a reward function: its process is started, a call
-        with several responses times out, the process is started again, and a call with one of them times out."""
-        return 2 * (self.ready_timeout_s + FUNCTION_END_S + self.function_timeout_s + FUNCTION_END_S)
-
-    @property
     def asks_service(self) -> bool:
         """Returns whether the reward service grades: alone, or with a weight beside functions."""
         return not self.function or SERVICE in self.weights

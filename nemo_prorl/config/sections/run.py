@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel
 from nemo_prorl.config.sections.checks import ConfigError, require
@@ -13,7 +13,7 @@ from nemo_prorl.config.sections.evaluation import EvaluationConfig
 from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
 from nemo_prorl.config.sections.lora import LoraConfig
 from nemo_prorl.config.sections.model import ModelConfig
-from nemo_prorl.config.sections.reward import RewardConfig
+from nemo_prorl.config.sections.reward import FUNCTION_END_S, RewardConfig
 from nemo_prorl.config.sections.sampler import SamplerConfig
 from nemo_prorl.config.sections.shaping import ShapingConfig
 from nemo_prorl.config.sections.stage import StageConfig, StartFrom
@@ -50,7 +50,10 @@ class RunConfig:
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward service for a hang, "
                 f"as it may need reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
             )
-        function_s = self.reward.function_silence_s
+        # The longest time without a result of a reward function: its process is started, a call with several responses
+        # times out, the process is started again, and a call with one of them times out.
+        reward = self.reward
+        function_s = 2 * (reward.ready_timeout_s + reward.function_timeout_s + 2 * FUNCTION_END_S)
         if self.reward.function and 0 < self.trainer.hang_timeout_s <= function_s:
             raise ConfigError(
                 f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward function for a hang, "
@@ -95,12 +98,11 @@ def _check_remix(config: RunConfig) -> None:
     """Raises ConfigError for a signal whose action would change nothing."""
     if config.data.mix is DataMix.uniform:
         return
-    for name in (option.name for option in fields(config.controller)):
-        if getattr(getattr(config.controller, name), "action", None) is ControllerAction.remix:
-            raise ConfigError(
-                f"controller.{name}.action=remix with data.mix=difficulty: the stage has that mix already: write "
-                f"controller.{name}.action=reset, for example, or data.mix=uniform."
-            )
+    for name in config.controller.remixing:
+        raise ConfigError(
+            f"controller.{name}.action=remix with data.mix=difficulty: the stage has that mix already: write "
+            f"controller.{name}.action=reset, for example, or data.mix=uniform."
+        )
 
 
 def _check_low_rank(config: RunConfig) -> None:

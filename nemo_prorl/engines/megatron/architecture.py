@@ -104,8 +104,7 @@ class _Values:
         def fits(value: Any) -> bool:
             return _is_number(value) and value > 0
 
-        found: float = self._read(key, default, fits, "a number above 0", takes_null=False)
-        return float(found)
+        return float(self._read(key, default, fits, "a number above 0", takes_null=False))
 
     def flag(self, key: str, default: bool = False) -> bool:
         return self._read(key, default, lambda value: isinstance(value, bool), "true or false")
@@ -153,8 +152,7 @@ class _Values:
         if not fits(value):
             found = f"{key}={json.dumps(self.get(key))}" if key in self._content else f"no {key}"
             raise ConfigError(f"The model's config.json has {found}: {kind} is needed.")
-        read: T = value
-        return read
+        return value
 
 
 def _is_number(value: Any) -> bool:

@@ -62,8 +62,7 @@ class RMSNorm(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.is_cuda or x.dtype != self.weight.dtype or x.dtype not in (torch.float32, torch.float64):
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        normed: torch.Tensor = _RMSNorm.apply(x, self.weight, self.eps)
-        return normed
+        return _RMSNorm.apply(x, self.weight, self.eps)
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -120,7 +119,12 @@ def initialise_groups(layout: Layout, seed: int) -> None:
         return
     if parallel_state.model_parallel_is_initialized():
         parallel_state.destroy_model_parallel()
-        _forget_fp8_groups()
+        # Transformer Engine would go on to reduce the FP8 scales of earlier policies over their groups, and some ranks
+        # would wait for others that do not.
+        if "transformer_engine.pytorch" in sys.modules:
+            from transformer_engine.pytorch.fp8 import FP8GlobalStateManager
+
+            FP8GlobalStateManager.reset()
     _groups_of = wanted
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor_parallel,
@@ -130,15 +134,6 @@ def initialise_groups(layout: Layout, seed: int) -> None:
     )
     # Training uses no random numbers (no dropout), but Megatron's layers require their generators to exist.
     core.model_parallel_cuda_manual_seed(seed)
-
-
-def _forget_fp8_groups() -> None:
-    """Empties Transformer Engine's list of FP8 scales. It would go on to reduce those of earlier policies over their
-    groups, and some ranks would wait for others that do not."""
-    if "transformer_engine.pytorch" in sys.modules:
-        from transformer_engine.pytorch.fp8 import FP8GlobalStateManager
-
-        FP8GlobalStateManager.reset()
 
 
 def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateModel:
@@ -195,16 +190,6 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             )
     mark_shards(model, architecture)
     return model.to(torch.device(torch.cuda.current_device()))
-
-
-def _accumulate_in_place(module: torch.nn.Module) -> None:
-    """Makes Transformer Engine's layers add gradients of weights to the fp32 buffers inside their matrix products. They
-    are switched on one by one, because with Megatron's gradient_accumulation_fusion its output layer, which is never
-    called, insists on Apex."""
-    layer: Any
-    for layer in module.modules():
-        if hasattr(layer, "fuse_wgrad_accumulation"):
-            layer.fuse_wgrad_accumulation = True
 
 
 def accumulates_in_place(module: torch.nn.Module) -> bool:
@@ -317,7 +302,13 @@ def build_training(
         use_distributed_optimizer=sharded,
     )
     wrapped = core.DistributedDataParallel(model.config, reduction, model)
-    _accumulate_in_place(model)  # which has buffers now; in low-rank training the layers have none
+    # Transformer Engine's layers add gradients of weights to the fp32 buffers, which the model has now, inside their
+    # matrix products; in low-rank training the layers have no buffers. They are switched on one by one, because with
+    # Megatron's gradient_accumulation_fusion its output layer, which is never called, insists on Apex.
+    layer: Any
+    for layer in model.modules():
+        if hasattr(layer, "fuse_wgrad_accumulation"):
+            layer.fuse_wgrad_accumulation = True
     if reduction.overlap_grad_reduce:
         # Gradients are complete only after the last micro-batch; before it, Megatron must not start to reduce them.
         model.config.no_sync_func = wrapped.no_sync

@@ -88,21 +88,16 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
     """
     weights = _sharded_weights(model)
     writers = _sharing(model)
-    parameters = ((name, parameter.detach()) for name, parameter in model.named_parameters())
     state: dict[str, Any] = {
-        "weights": _to_write("", weights, parameters, writers),
+        "weights": _to_write("", weights, _parameters(model).items(), writers),
         "reference": _to_write("reference.", weights, trained.reference.items(), writers, copy=False),
         "random": _random_state(),
     }
-    optimizer, module, places = (
-        trained.trainable.optimizer,
-        trained.trainable.module,
-        trained.trainable.places(),
-    )
+    trainable = trained.trainable
+    optimizer, module, places = trainable.optimizer, trainable.module, trainable.places()
     if trained.lora:
         writers = _sharing(module)
-        factors = ((name, parameter.detach()) for name, parameter in module.named_parameters())
-        state["lora"] = _to_write("", places, factors, writers)
+        state["lora"] = _to_write("", places, _parameters(module).items(), writers)
     for part in _parts(module):
         states = _whole_states(optimizer, module, part, writers)
         state[part] = _to_write(f"optimizer.{part}.", places, states, writers)
@@ -141,13 +136,8 @@ def save_whole(
         state[str(index)] = whole_tensor(place, architecture.num_layers, data)
         num_bytes += data.nbytes
     mark = Manifest(precision=precision.name, contents=["weights"])
-    saving = Save(
-        directory,
-        {"weights": state},
-        asdict(mark),
-        fetch=fetch,
-        num_files=max(2, math.ceil(num_bytes / FILE_BYTES)),
-    )
+    num_files = max(2, math.ceil(num_bytes / FILE_BYTES))
+    saving = Save(directory, {"weights": state}, asdict(mark), fetch=fetch, num_files=num_files)
     saving.write()
     saving.finish()
 
@@ -162,8 +152,7 @@ def read_whole(
     anything is read, if the checkpoint is of another model.
     """
     reader = Reader(directory)
-    copies = f"optimizer.{MAIN}."
-    prefix = copies if main and MAIN in read_manifest(directory).contents else ""
+    prefix = f"optimizer.{MAIN}." if main and MAIN in read_manifest(directory).contents else ""
     parameters = list(whole_parameters(architecture))
     for parameter in parameters:
         wanted = tuple(parameter.empty(architecture).shape)
@@ -288,9 +277,7 @@ def _read_mine(
     places = _with_data(prefix, weights, tensors)
     for name, place in places.items():
         places[name] = replace(place, replica_id=(*place.replica_id[:-1], 0))  # no other replica reads it
-    loaded = core.dist_checkpointing.load({"tensors": places}, str(directory))
-    tensors_read: dict[str, torch.Tensor] = loaded.get("tensors", {})
-    return tensors_read
+    return core.dist_checkpointing.load({"tensors": places}, str(directory)).get("tensors", {})
 
 
 def _broadcast(tensor: torch.Tensor, reader: int) -> torch.Tensor:
@@ -414,8 +401,7 @@ def _whole_states(
 
 
 def _tensor(slot: optimizer_state.Slot, part: str) -> torch.Tensor:
-    tensor: torch.Tensor = slot.main.data if part == MAIN else slot.state[part]
-    return tensor
+    return slot.main.data if part == MAIN else slot.state[part]
 
 
 def _held_span(whole: torch.Tensor, slot: optimizer_state.Slot) -> torch.Tensor:

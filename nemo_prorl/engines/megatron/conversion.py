@@ -98,19 +98,13 @@ def save_hf(
     dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     card: str = "",
-    write: bool = True,
 ) -> None:
     """Writes tensors with Hugging Face names, such as `policy.named_weights()`, as a Hugging Face folder with the
     config and tokenizer of `source_dir`. The folder appears once it is complete and replaces an older one.
 
     dtype: precision of the files; None: the tensors' own. shard_bytes: size of the largest file. card: content of
-    README.md, which is not written if it is empty. If producing the tensors is collective, every rank must call this,
-    with write=False on all but one.
+    README.md, which is not written if it is empty.
     """
-    if not write:
-        for _ in named_weights:
-            pass
-        return
     with replacing_folder(out_dir) as aside:
         copy_model_files(source_dir, aside)
         dtypes = _write_shards(named_weights, aside, None if dtype is None else _DTYPES[dtype], shard_bytes)

@@ -74,8 +74,7 @@ def _redirect_tensor_constructors() -> None:
             device = kwargs.get("device")
             if device is not None and (isinstance(device, int) or torch.device(device).type == "cuda"):
                 kwargs["device"] = _CPU
-            result: torch.Tensor = constructor(*args, **kwargs)
-            return result
+            return constructor(*args, **kwargs)
 
         return construct
 

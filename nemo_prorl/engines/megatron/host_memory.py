@@ -32,8 +32,7 @@ class _Pinned(mmap.mmap):
             raise RuntimeError(f"CUDA cannot pin {len(self):,} bytes of host memory: {error}.")
         self._unpin = lambda: cudart.cudaHostUnregister(address)
 
-    def __del__(
-        self,
-    ) -> None:  # runs before the pages are unmapped, which a weak reference's callback would not
+    # It runs before the pages are unmapped, which a weak reference's callback would not.
+    def __del__(self) -> None:
         if unpin := getattr(self, "_unpin", None):
             unpin()

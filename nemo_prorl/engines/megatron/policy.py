@@ -15,15 +15,7 @@ import torch.distributed as dist
 from nemo_prorl.config import Decay, Precision, RunConfig, TrainerConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import LossFunction, NonFiniteUpdate, PendingSave
-from nemo_prorl.engines.megatron import (
-    build,
-    checkpoint,
-    core,
-    cpu,
-    microbatch,
-    optimizer_state,
-    weights,
-)
+from nemo_prorl.engines.megatron import build, checkpoint, core, cpu, microbatch, optimizer_state, weights
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model, use_transformer_engine
 from nemo_prorl.engines.megatron.core import parallel_state
@@ -83,7 +75,6 @@ class MegatronPolicy:
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """See `engines.interface.Policy`."""
         with self.trainable.holding(self._reference):
             yield
 
@@ -105,7 +96,6 @@ class MegatronPolicy:
         )
 
     def gradient_norm(self, batch: TrainBatch, loss_function: LossFunction) -> float:
-        """See `engines.interface.Policy`."""
         self._accumulate_gradients(batch, loss_function)
         self.optimizer.prepare_grads()
         return float(self.optimizer.get_grad_norm())
@@ -324,7 +314,6 @@ class MegatronPolicy:
             self.trainable.wrapped.offload_grad_buffers()
 
     def prepare_for_training(self) -> None:
-        """Undoes `finish_training`."""
         if self._makes_room:
             self.trainable.wrapped.restore_grad_buffers()
             optimizer_state.to_device(self.optimizer, self._device, main_copies=self._has_main_copies)

@@ -72,9 +72,8 @@ class Save:
         if self._fetch is not None:
             tensors = [(item, self._fetch(item.index.fqn, tuple(item.index.offset))) for item, _ in tensors]
         writer = self._writer
-        write = inspect.unwrap(
-            writer.write_preloaded_data
-        )  # the decorator would switch garbage collection off
+        # The decorator would switch garbage collection off.
+        write = inspect.unwrap(writer.write_preloaded_data)
         outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         pending: queue.Queue[int] = queue.Queue()
         pending.put(0)

@@ -27,28 +27,22 @@ class Trainable(Protocol):
 
     def put(self, reference: Mapping[str, torch.Tensor]) -> None:
         """Writes into the model what an optimizer step has changed. reference: the local weights by parameter name."""
-        ...
 
     def holding(self, reference: Mapping[str, torch.Tensor]) -> AbstractContextManager[None]:
         """Gives the model the weights of the reference inside the `with` block, and then its own again, exactly."""
-        ...
 
     def restart(self, num_updates: int) -> None:
         """Begins anew after the model's weights have become the reference. num_updates: those of the run so far."""
-        ...
 
     def places(self) -> dict[str, Any]:
         """Returns parameter name -> description of the local shard of `module`'s parameter in a checkpoint."""
-        ...
 
     def in_use(self) -> str:
         """Returns what is trained, for the log."""
-        ...
 
     def relative_change(self) -> dict[str, float]:
         """Returns group of matrices -> norm of their difference to the reference, divided by their own norm. Empty if
         no difference is kept. Collective over the replica."""
-        ...
 
 
 class AllWeights:

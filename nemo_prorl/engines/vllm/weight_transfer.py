@@ -59,7 +59,13 @@ class InProcessTransfer(WeightTransferEngine[InitInfo, UpdateInfo]):
         self._loaded: list[LoadedWeights] = []
 
     def start_weight_update(self) -> None:
-        restore_incomplete_layers(self.model)
+        # A failed update may have left layers incomplete. They get their previous weights back; otherwise vLLM would
+        # complete them with tensors left over from that update.
+        for layer in self.model.modules():
+            info = get_layerwise_info(layer)
+            if info.can_load():
+                _place_kernel_tensors(layer, info)
+                info.reset()
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
@@ -79,16 +85,6 @@ def register() -> None:
     """Registers BACKEND with vLLM. Further calls have no effect."""
     if BACKEND not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(BACKEND, InProcessTransfer)
-
-
-def restore_incomplete_layers(model: torch.nn.Module) -> None:
-    """Restores the previous weights of layers that a failed update has left incomplete. Otherwise vLLM would complete
-    them with tensors left over from that update."""
-    for layer in model.modules():
-        info = get_layerwise_info(layer)
-        if info.can_load():
-            _place_kernel_tensors(layer, info)
-            info.reset()
 
 
 def stop_packing_embedding(model: torch.nn.Module) -> None:

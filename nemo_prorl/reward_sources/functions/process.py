@@ -57,7 +57,6 @@ class Description:
     takes_any: bool
 
     def wants(self, name: str) -> bool:
-        """Returns whether the function accepts an argument of this name."""
         return self.takes_any or name in self.names
 
 
@@ -181,8 +180,7 @@ class FunctionProcess:
         assert self._channel is not None
         if not self._channel.poll(limit_s + _GRACE_S):
             raise TimeoutError
-        answer: dict[str, Any] = self._channel.recv()
-        return answer
+        return self._channel.recv()
 
     def _ended(self, limit_s: float) -> str:
         """Ends the process after a call without an answer. Returns the cause, worded as the end of a sentence."""

@@ -144,8 +144,7 @@ def _read_message(execution: Execution) -> dict[str, Any]:
     how = execution.compiled or execution.cut or (execution.ends or ["no end"])[0]
     if execution.ends == ["exit"]:
         try:
-            said: dict[str, Any] = json.loads(execution.outputs[0])
-            return said
+            return json.loads(execution.outputs[0])
         except ValueError:
             how = "unreadable"
     return {"asked": [], "failure": f"test_program_{how}", "unsupported": ""}

@@ -13,7 +13,7 @@ from nemo_prorl.cluster.scale import here
 from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.here import StepHere, cpu_seconds, duration, step_here
 from nemo_prorl.cluster.scale.layouts import plan_of
-from nemo_prorl.cluster.scale.roofline import forward_flops
+from nemo_prorl.cluster.scale.roofline import mean_rollout
 from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import (
@@ -116,7 +116,7 @@ def test_the_least_time_is_that_of_the_operations_and_of_the_samplers_loop(confi
     share = (
         1 / config.trainer.updates_per_step
     )  # of the old log-probabilities, which the first update computes
-    forward = sum(forward_flops(case)) * case.prepared_rollouts / 1e12
+    forward = sum(mean_rollout(case).forward) * case.prepared_rollouts / 1e12
     assert seconds - cpu_seconds(one_update, flops=1e12, slowdown=1.0) == pytest.approx(
         (1 - share) * forward, rel=1e-6
     )

@@ -14,11 +14,10 @@ from nemo_prorl.cluster.scale.roofline import (
     FITTED,
     RANGE,
     decode_cost,
-    forward_flops,
     gradient_exchange_s,
     logprobs_s,
+    mean_rollout,
     sampling_s,
-    update_flops,
     updates_s,
 )
 from nemo_prorl.cluster.scale.shapes import shape_of
@@ -68,17 +67,20 @@ def of_length(tokens: int, **model: Recompute) -> RunConfig:
 def test_operations_by_hand() -> None:
     """6 P per token (arXiv 2001.08361) for a model that consists mostly of matrices and a short context."""
     matrices = BIG.num_parameters - BIG.vocab_size * BIG.hidden_size
-    assert sum(forward_flops(case(of_length(100), model=BIG))) == pytest.approx(2 * matrices * 100, rel=0.02)
+    assert sum(mean_rollout(case(of_length(100), model=BIG)).forward) == pytest.approx(
+        2 * matrices * 100, rel=0.02
+    )
     for recompute, passes in ((Recompute.none, 6), (Recompute.full, 8)):
-        flops = sum(update_flops(case(of_length(100, recompute=recompute), model=BIG)))
+        flops = sum(mean_rollout(case(of_length(100), model=BIG)).update(recompute))
         assert flops == pytest.approx(passes * matrices * 100, rel=0.03)
 
 
 def test_attention_grows_with_the_square_of_the_length() -> None:
     (short, _), (_, long) = (
-        [forward_flops(case(of_length(tokens)))[part] for part in (0, 1)] for tokens in (1_000, 100_000)
+        [mean_rollout(case(of_length(tokens))).forward[part] for part in (0, 1)]
+        for tokens in (1_000, 100_000)
     )
-    attention = [forward_flops(case(of_length(tokens)))[1] for tokens in (1_000, 100_000)]
+    attention = [mean_rollout(case(of_length(tokens))).forward[1] for tokens in (1_000, 100_000)]
     assert attention[1] == pytest.approx(10_000 * attention[0], rel=0.01)
     assert long > 100 * short, "of a long response attention is most"
 

@@ -127,14 +127,22 @@ def test_a_policy_starts_from_an_imported_folder(models: dict[str, Path], tmp_pa
     assert_same(imported, dict(policy_of(models["qwen3-tied-float32"]).named_weights()))
 
 
+def export_live(policy: MegatronPolicy, imported: Path, out: Path) -> None:
+    """Collective, because `named_weights` is: the ranks that write nothing take part too."""
+    if policy.ranks.layout.is_main:
+        conversion.save_hf(policy.named_weights(), imported, out)
+    else:
+        list(policy.named_weights())
+
+
 def parallel_worker(imported: Path, folder: Path) -> None:
     """Loads an imported folder, exports the live policy, and writes a run's checkpoint after an update."""
     policy = policy_of(imported, tensor_parallel=2, pipeline_parallel=2)
     leads = policy.ranks.layout.is_main
-    conversion.save_hf(policy.named_weights(), imported, folder / "live", write=leads)
+    export_live(policy, imported, folder / "live")
     policy.update(train_batch(token_batch()), loss_function)
     save(policy, folder / "step-00000001" / "policy")
-    conversion.save_hf(policy.named_weights(), imported, folder / "updated", write=leads)
+    export_live(policy, imported, folder / "updated")
     logprobs = policy.logprobs(token_batch())
     if leads:
         np.save(folder / "logprobs.npy", logprobs)

@@ -106,12 +106,10 @@ class Architecture:
 
     @property
     def name(self) -> str:
-        """Name of the family."""
         return self.family.name
 
     @property
     def layer(self) -> tuple[Tensor, ...]:
-        """The tensors of one layer."""
         return self.family.layer(self)
 
     @property
@@ -242,3 +240,11 @@ def feed_forward(sizes: Architecture, *, fused: bool = False) -> tuple[Tensor, .
             shapes=((sizes.hidden_size, rows),),
         ),
     )
+
+
+def layer(
+    sizes: Architecture, *, bias: bool = False, head_norms: bool = False, fused: bool = False
+) -> tuple[Tensor, ...]:
+    """Lists the tensors of one layer. bias, head_norms: of `attention`. fused: of `attention` and `feed_forward`."""
+    projections = attention(sizes, bias=bias, head_norms=head_norms, fused=fused)
+    return *norms(sizes), *projections, *feed_forward(sizes, fused=fused)

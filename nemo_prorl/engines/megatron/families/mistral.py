@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from nemo_prorl.engines.megatron.families.family import Family
-from nemo_prorl.engines.megatron.families.llama import layer
+from nemo_prorl.engines.megatron.families.family import Family, layer
 
-FAMILY = Family(
-    name="MistralForCausalLM",
-    layer=layer,
-    keys=frozenset({"sliding_window"}),
-    window=4096,
-)
+FAMILY = Family(name="MistralForCausalLM", layer=layer, keys=frozenset({"sliding_window"}), window=4096)

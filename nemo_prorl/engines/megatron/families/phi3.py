@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from nemo_prorl.engines.megatron.families.family import (
-    Architecture,
-    Family,
-    Tensor,
-    attention,
-    feed_forward,
-    norms,
-)
+from functools import partial
 
-
-def layer(sizes: Architecture) -> tuple[Tensor, ...]:
-    """Lists the tensors of one layer."""
-    return *norms(sizes), *attention(sizes, fused=True), *feed_forward(sizes, fused=True)
-
+from nemo_prorl.engines.megatron.families.family import Family, layer
 
 FAMILY = Family(
     name="Phi3ForCausalLM",
-    layer=layer,
+    layer=partial(layer, fused=True),
     keys=frozenset({"sliding_window", "original_max_position_embeddings", "resid_pdrop", "embd_pdrop"}),
     own_head_dim=False,
     norm_epsilon=1e-5,

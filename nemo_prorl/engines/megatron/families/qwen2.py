@@ -3,24 +3,13 @@ use_sliding_window is true."""
 
 from __future__ import annotations
 
-from nemo_prorl.engines.megatron.families.family import (
-    Architecture,
-    Family,
-    Tensor,
-    attention,
-    feed_forward,
-    norms,
-)
+from functools import partial
 
-
-def layer(sizes: Architecture) -> tuple[Tensor, ...]:
-    """Lists the tensors of one layer."""
-    return *norms(sizes), *attention(sizes, bias=True), *feed_forward(sizes)
-
+from nemo_prorl.engines.megatron.families.family import Family, layer
 
 FAMILY = Family(
     name="Qwen2ForCausalLM",
-    layer=layer,
+    layer=partial(layer, bias=True),
     keys=frozenset({"use_sliding_window", "sliding_window", "max_window_layers"}),
     ropes=("default", "llama3", "yarn"),
     own_head_dim=False,

@@ -3,24 +3,13 @@ true."""
 
 from __future__ import annotations
 
-from nemo_prorl.engines.megatron.families.family import (
-    Architecture,
-    Family,
-    Tensor,
-    attention,
-    feed_forward,
-    norms,
-)
+from functools import partial
 
-
-def layer(sizes: Architecture) -> tuple[Tensor, ...]:
-    """Lists the tensors of one layer."""
-    return *norms(sizes), *attention(sizes, head_norms=True), *feed_forward(sizes)
-
+from nemo_prorl.engines.megatron.families.family import Family, layer
 
 FAMILY = Family(
     name="Qwen3ForCausalLM",
-    layer=layer,
+    layer=partial(layer, head_norms=True),
     keys=frozenset({"use_sliding_window", "sliding_window", "max_window_layers"}),
     ropes=("default", "llama3", "yarn"),
 )

@@ -1,0 +1,67 @@
+"""What `verify` plans and refuses, from the files of a run alone. tests/training has steps that are computed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nemo_prorl import rerun
+from nemo_prorl.__main__ import main
+from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig
+from nemo_prorl.run import step_inputs
+from nemo_prorl.run_folder.records import DigestLog
+from nemo_prorl.run_folder.telemetry import append_metrics
+from nemo_prorl.types import RunState
+from tests.training.conftest import SINGLE
+
+FILES = {"z.parquet": 1.0, "a.parquet": 1.0}
+
+
+@pytest.fixture
+def resumed(tmp_path: Path) -> Path:
+    """Writes a run that trained steps 1 and 2 on one rank and 3 and 4 on two, and has no checkpoint any more."""
+    manager = ExpManagerConfig(explicit_log_dir=str(tmp_path))
+    inputs = step_inputs(RunConfig(data=DataConfig(train=FILES), exp_manager=manager), SINGLE)
+    for step in range(1, 5):
+        state = RunState(stage="main", step=step)
+        if step in (1, 3):
+            log = DigestLog(tmp_path, step - 1)
+            log.begin(RunState(stage="main", step=step - 1), {**inputs, "ranks": 1 + step // 3})
+        log.add(state, {"phases": {}, "was_ahead": False, "ahead": False})
+        append_metrics(tmp_path / "metrics.jsonl", {"step": step, "stage": "main", "reward/mean": 0.5})
+    return tmp_path
+
+
+def test_a_step_is_exact_only_if_every_step_that_is_computed_had_the_same_circumstances(
+    resumed: Path,
+) -> None:
+    """Its checkpoint is pruned, so that step 4 is computed through steps that one rank trained."""
+    assert rerun.other_circumstances(rerun.plan(resumed, 2, 2), SINGLE) == []
+    assert rerun.other_circumstances(rerun.plan(resumed, 4, 4), SINGLE) == ["ranks 2 then, 1 now"]
+    two = rerun.plan(resumed, 1, 4)
+    assert [inputs["ranks"] for inputs in two.inputs] == [1, 1, 2, 2]
+
+
+def test_the_files_of_the_data_keep_their_order(resumed: Path) -> None:
+    """It decides between files of equal weight."""
+    assert list(rerun.plan(resumed, 1, 1).config.data.train) == list(FILES)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--step", "0"], "--step 0 is no step: write 1 or more."),
+        (["--step", "-2"], "--step -2 is no step"),
+        (["--step", "9"], "has no digest of step 9: write a step of 1 to 4."),
+        (["--steps", "3..2"], "--steps 3..2 is no range of steps"),
+        (["--tolerance", "-0.1"], "--tolerance -0.1 is no difference: write 0 or more"),
+        (["--tolerance", "nan"], "--tolerance nan is no difference"),
+        (["--tolerance", "inf"], "--tolerance inf is no difference"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    resumed: Path, capsys: pytest.CaptureFixture[str], words: list[str], what: str
+) -> None:
+    assert main(["verify", str(resumed), *words]) == 2
+    assert what in capsys.readouterr().err
