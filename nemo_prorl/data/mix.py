@@ -118,6 +118,9 @@ class PromptMix:
         self._epsilon, self._retest = epsilon, retest
         self.by_difficulty = False
         """Whether draws from now on follow the rows' difficulty once a file's first epoch is over."""
+        self._read_before: dict[str, int] = {}
+        self._histories_before: dict[str, Any] = {}
+        """With what `restore` was given of files that this mix does not have, which a later one may have again."""
         self._sampled: dict[str, tuple[str, int]] = {}
         """Uid -> (path, row) of each prompt that was taken and not yet noted."""
         self._again: list[Prompt] = []
@@ -146,9 +149,10 @@ class PromptMix:
         """Returns the position as JSON-serialisable data, keyed by the content of the files."""
         return {
             "shares": self._by_content(self._shares),
-            "read": self._by_content(self._read),
+            "read": self._read_before | self._by_content(self._read),
             "given": self._by_content(self._given),
-            "histories": {key: history.state() for key, history in self._by_content(self._histories).items()},
+            "histories": self._histories_before
+            | {key: history.state() for key, history in self._by_content(self._histories).items()},
             "max_prompt_tokens": self._max_prompt_tokens,
             "num_too_long": self.num_too_long,
             "again": [prompt.uid for prompt in self._again],
@@ -158,6 +162,7 @@ class PromptMix:
         """Continues from `state`; a file that is new in the mix, or has changed, starts at its beginning. Returns the
         names of these. New weights hold from now on: the mix does not catch up on a new file."""
         same_mix = state["shares"] == self._by_content(self._shares)
+        self._read_before, self._histories_before = state["read"], state.get("histories", {})
         for path, fingerprint in self._fingerprints.items():
             self._read[path] = int(state["read"].get(fingerprint, 0))
             self._given[path] = int(state["given"][fingerprint]) if same_mix else 0
