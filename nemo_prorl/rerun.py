@@ -122,6 +122,8 @@ def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> Plan:
                 "a step with a checkpoint nearer before it."
             )
         of_steps.append(before)
+        if step < last and (went_back_to := metrics.get(step, {}).get(WENT_BACK)) is not None:
+            _checkpoint_of(find_checkpoints(run_dir), went_back_to, stage)  # it will be needed
     return replace(found, inputs=of_steps)
 
 

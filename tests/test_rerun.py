@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig
 from nemo_prorl.run import step_inputs
 from nemo_prorl.run_folder.records import DigestLog
 from nemo_prorl.run_folder.telemetry import append_metrics
+from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE
 
@@ -41,6 +43,17 @@ def test_a_step_is_exact_only_if_every_step_that_is_computed_had_the_same_circum
     assert rerun.other_circumstances(rerun.plan(resumed, 4, 4), SINGLE) == ["ranks 2 then, 1 now"]
     two = rerun.plan(resumed, 1, 4)
     assert [inputs["ranks"] for inputs in two.inputs] == [1, 1, 2, 2]
+
+
+def test_a_lost_checkpoint_is_named_before_anything_is_computed(resumed: Path) -> None:
+    """The reset after step 2 went back to it."""
+    file = resumed / "metrics.jsonl"
+    lines = file.read_text().splitlines()
+    lines[1] = json.dumps({**json.loads(lines[1]), WENT_BACK: 1})
+    file.write_text("\n".join(lines) + "\n")
+    assert rerun.plan(resumed, 2, 2).last == 2
+    with pytest.raises(rerun.CannotVerify, match=r"went back to step 1 of stage main, and that checkpoint"):
+        rerun.plan(resumed, 3, 3)
 
 
 def test_the_files_of_the_data_keep_their_order(resumed: Path) -> None:

@@ -171,11 +171,14 @@ class PromptMix:
                 is_same_limit = state["max_prompt_tokens"] == self._max_prompt_tokens
                 self._histories[path].restore(history if is_same_limit else {**history, "too_long": []})
         self.num_too_long = int(state["num_too_long"])
-        # The prompts that were given back, without those that the mix no longer has or that are too long now.
+        known = [path for path, fingerprint in self._fingerprints.items() if fingerprint in state["read"]]
+        # The prompts that were given back, without those that the mix no longer has or that are too long now. A file
+        # that has changed begins anew and will give the same names.
         names = [uid.rpartition("#")[0] for uid in state["again"]]
         visits = [int(uid.rpartition("#")[2]) for uid in state["again"]]
         found: dict[int, tuple[Prompt, str, int]] = {}
-        for path, file in self._files.items():
+        for path in known:
+            file = self._files[path]
             places = pc.index_in(pa.array(names, pa.string()), value_set=file.uids.combine_chunks())
             for number, row in enumerate(places.to_pylist()):
                 if row is not None:
@@ -186,7 +189,7 @@ class PromptMix:
                 self._histories[path].take_out(row)
                 self._sampled[prompt.uid] = (path, row)
                 self._again.append(prompt)
-        return [self._files[path].name for path, of in self._fingerprints.items() if of not in state["read"]]
+        return [file.name for path, file in self._files.items() if path not in known]
 
     def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
         return {fingerprint: values[path] for path, fingerprint in self._fingerprints.items()}

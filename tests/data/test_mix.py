@@ -169,6 +169,15 @@ def test_a_prompt_that_was_given_back_is_left_out_where_it_no_longer_fits(write_
         assert after.state()["again"] == []
 
 
+def test_no_prompt_comes_twice_in_a_step_if_its_file_has_changed(write_file: WriteFile) -> None:
+    """The file begins anew, with names that prompts which were given back have already."""
+    before = mix({write_file("a", 4): 1.0})
+    before.give_back(before.take(3))
+    after = mix({write_file("a", 5): 1.0})
+    after.restore(json.loads(json.dumps(before.state())))
+    assert sorted(uids(after.take(5))) == [f"a/{row}#0" for row in range(5)]
+
+
 def test_the_state_follows_the_content_to_another_place(write_file: WriteFile, tmp_path: Path) -> None:
     a, b = write_file("a", 9), write_file("b", 9)
     first = mix({a: 1.0, b: 1.0})
