@@ -159,10 +159,8 @@ def arm_runs(
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"two arms are called {repeated[0]}: give each a name of its own.")
     state = checkpoint.state
-    if state.stage in names:
-        raise ConfigError(
-            f"an arm is called {state.stage}, as the stage that it continues: write another name."
-        )
+    if taken := {file.stem for file in run_dir.glob("stages/*.yaml")}.intersection(names):
+        raise ConfigError(f"an arm is called {min(taken)}, as a stage of the run: write another name.")
     recorded = str(run_dir / "stages" / f"{state.stage}.yaml")
     begun = compose(recorded, [], conf_dir=conf_dir)
     common = [*GOES_ON, *(_remixed(begun) if state.remixed else ()), *common]

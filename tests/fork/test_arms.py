@@ -224,7 +224,7 @@ def test_all_arms_may_change_together_what_one_may_not(run_dir: Path) -> None:
         made(run_dir, common=("data.validation=[]",))
 
 
-@pytest.mark.parametrize("names", [("a", "a"), ("a", "run2")])
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "run2"), ("run1", "a")])
 def test_names_that_are_taken_are_refused(run_dir: Path, names: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=r"name"):
         made(run_dir, *(Arm(name=name) for name in names))
