@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
+from math import isfinite
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,9 +42,11 @@ class Metric:
         self.parts += parts
 
     def take(self, ranks: Ranks) -> dict[str, float]:
-        """Returns the step's metrics, merged over updates and replicas, and forgets them. Collective."""
+        """Returns the step's metrics, merged over updates and replicas, and forgets them. Collective. Numbers that are
+        not finite are left out, as in metrics.jsonl."""
         mine, self.parts = self.parts, []
-        return merge_statistics([part for parts in ranks.gather_replicas(mine) for part in parts])
+        found = merge_statistics([part for parts in ranks.gather_replicas(mine) for part in parts])
+        return {name: value for name, value in found.items() if isfinite(value)}
 
     def watching(self, policy: Policy) -> Policy:
         """Returns the policy, which calls the metric before each of its updates if the metric is one of updates."""

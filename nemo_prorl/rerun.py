@@ -35,11 +35,16 @@ from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import RunState
 
 BETWEEN = (
-    "exp_manager", "controller", "validation", "stage", "trainer.num_steps", "trainer.start_timeout_s",
+    "exp_manager", "controller", "validation", "trainer.num_steps", "trainer.start_timeout_s",
     "trainer.hang_timeout_s", "reward.python", "reward.urls", "reward.discovery_dir", "reward.token_file",
     "reward.ready_timeout_s",
 )  # fmt: skip
-"""Options, and sections of them, on which no number of a step depends."""
+"""Options, and sections of them, on which no number of a step depends, apart from AFTER_ALL."""
+AFTER_ALL = (
+    "controller.mode", "controller.kl_spike.action", "exp_manager.checkpoint_callback_params.monitor",
+    "controller.reset_optimizer",
+)  # fmt: skip
+"""Options on which a step's numbers may depend: the first three decide whether the KL is measured."""
 
 
 class CannotVerify(ConfigError):
@@ -122,6 +127,8 @@ def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> Plan:
                 "a step with a checkpoint nearer before it."
             )
         of_steps.append(before)
+        if step < last and (went_back_to := metrics.get(step, {}).get(WENT_BACK)) is not None:
+            _checkpoint_of(find_checkpoints(run_dir), went_back_to, stage)  # it will be needed
     return replace(found, inputs=of_steps)
 
 
@@ -129,7 +136,8 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     """Returns the names of the options that differ and on which a step's numbers may depend."""
     old, new = dict(flatten(before)), dict(flatten(now))
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-    return [name for name in names if not any(name == b or name.startswith(f"{b}.") for b in BETWEEN)]
+    between = [name for name in names if any(name == b or name.startswith(f"{b}.") for b in BETWEEN)]
+    return [name for name in names if name not in between or name in AFTER_ALL]
 
 
 def other_circumstances(plan: Plan, ranks: Ranks) -> list[str]:

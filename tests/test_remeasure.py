@@ -50,6 +50,9 @@ def test_parts_are_merged_by_their_counts(tmp_path: Path) -> None:
         metric.measure([UpdateStatistics(means={"my/mean": (total, count)})], None)  # type: ignore[arg-type]
     assert metric.take(SINGLE) == {"my/mean": pytest.approx(7 / 3)}
     assert metric.parts == []
+    of_nothing = UpdateStatistics(means={"my/mean": (0.0, 0)}, maxima={"my/max": float("nan"), "my/one": 1.0})
+    metric.measure(of_nothing, None)  # type: ignore[arg-type]
+    assert metric.take(SINGLE) == {"my/one": 1.0}, "a step without such rollouts, and one without a number"
 
 
 def test_steps_that_are_measured_again_replace_their_lines_and_no_others(tmp_path: Path) -> None:

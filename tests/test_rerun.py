@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nemo_prorl import rerun
 from nemo_prorl.__main__ import main
 from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig
+from nemo_prorl.config.compose import to_dict
 from nemo_prorl.run import step_inputs
 from nemo_prorl.run_folder.records import DigestLog
 from nemo_prorl.run_folder.telemetry import append_metrics
+from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE
 
@@ -41,6 +45,38 @@ def test_a_step_is_exact_only_if_every_step_that_is_computed_had_the_same_circum
     assert rerun.other_circumstances(rerun.plan(resumed, 4, 4), SINGLE) == ["ranks 2 then, 1 now"]
     two = rerun.plan(resumed, 1, 4)
     assert [inputs["ranks"] for inputs in two.inputs] == [1, 1, 2, 2]
+
+
+def test_a_lost_checkpoint_is_named_before_anything_is_computed(resumed: Path) -> None:
+    """The reset after step 2 went back to it."""
+    file = resumed / "metrics.jsonl"
+    lines = file.read_text().splitlines()
+    lines[1] = json.dumps({**json.loads(lines[1]), WENT_BACK: 1})
+    file.write_text("\n".join(lines) + "\n")
+    assert rerun.plan(resumed, 2, 2).last == 2
+    with pytest.raises(rerun.CannotVerify, match=r"went back to step 1 of stage main, and that checkpoint"):
+        rerun.plan(resumed, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "matters"),
+    [
+        ({"controller": {"mode": "automatic"}}, True),  # the KL to the reference is measured from here on
+        ({"controller": {"reset_optimizer": False}}, True),
+        ({"stage": {"reset_reference": False}}, True),
+        ({"controller": {"cooldown": 3}}, False),
+        ({"exp_manager": {"record_rollouts": 1}}, False),
+        ({"lora": {"rank": 1}}, True),
+    ],
+)
+def test_options_that_change_on_the_way_are_named_if_numbers_depend_on_them(
+    change: dict[str, dict[str, Any]], matters: bool
+) -> None:
+    before = to_dict(RunConfig())
+    now = {name: {**options, **change.get(name, {})} if isinstance(options, dict) else options
+           for name, options in before.items()}  # fmt: skip
+    ((section, values),) = change.items()
+    assert rerun.changed_options(before, now) == [f"{section}.{name}" for name in values if matters]
 
 
 def test_the_files_of_the_data_keep_their_order(resumed: Path) -> None:

@@ -230,10 +230,11 @@ def kl_at_sampling(
 
 
 def merge_statistics(parts: Sequence[UpdateStatistics]) -> dict[str, float]:
-    """Returns the statistics of all parts together; a name that no part has is absent."""
+    """Returns the statistics of all parts together; a name that no part has is absent, and so is a mean of nothing."""
     merged: dict[str, float] = {}
     for name, sums in _by_name(part.means for part in parts).items():
-        merged[name] = sum(total for total, _ in sums) / sum(count for _, count in sums)
+        if num_values := sum(count for _, count in sums):
+            merged[name] = sum(total for total, _ in sums) / num_values
     # NumPy's extrema propagate a NaN; Python's depend on its position.
     for name, values in _by_name(part.minima for part in parts).items():
         merged[name] = float(np.min(values))

@@ -84,6 +84,11 @@ def main(arguments: Sequence[str]) -> int:
         conf_dir=CONF_DIR,
     )
     arms.prepare(runs, run_dir, checkpoint, _launcher(checkpoint.state.stage))
+    if changed := arms.changed_since(run_dir, checkpoint.state, CONF_DIR):
+        others = (
+            f"was trained with another {', '.join(changed)}: the arms have the newest options of the stage"
+        )
+        show([f"warning: step {given.at} of {run_dir} {others}."])
     if given.prepare:
         show(commands_of(runs, given.ranks), exact=True)
     elif code := _train(runs, run_dir, out, num_ranks=given.ranks):

@@ -118,6 +118,9 @@ class PromptMix:
         self._epsilon, self._retest = epsilon, retest
         self.by_difficulty = False
         """Whether draws from now on follow the rows' difficulty once a file's first epoch is over."""
+        self._read_before: dict[str, int] = {}
+        self._histories_before: dict[str, Any] = {}
+        """With what `restore` was given of files that this mix does not have, which a later one may have again."""
         self._sampled: dict[str, tuple[str, int]] = {}
         """Uid -> (path, row) of each prompt that was taken and not yet noted."""
         self._again: list[Prompt] = []
@@ -146,9 +149,10 @@ class PromptMix:
         """Returns the position as JSON-serialisable data, keyed by the content of the files."""
         return {
             "shares": self._by_content(self._shares),
-            "read": self._by_content(self._read),
+            "read": self._read_before | self._by_content(self._read),
             "given": self._by_content(self._given),
-            "histories": {key: history.state() for key, history in self._by_content(self._histories).items()},
+            "histories": self._histories_before
+            | {key: history.state() for key, history in self._by_content(self._histories).items()},
             "max_prompt_tokens": self._max_prompt_tokens,
             "num_too_long": self.num_too_long,
             "again": [prompt.uid for prompt in self._again],
@@ -158,6 +162,7 @@ class PromptMix:
         """Continues from `state`; a file that is new in the mix, or has changed, starts at its beginning. Returns the
         names of these. New weights hold from now on: the mix does not catch up on a new file."""
         same_mix = state["shares"] == self._by_content(self._shares)
+        self._read_before, self._histories_before = state["read"], state.get("histories", {})
         for path, fingerprint in self._fingerprints.items():
             self._read[path] = int(state["read"].get(fingerprint, 0))
             self._given[path] = int(state["given"][fingerprint]) if same_mix else 0
@@ -166,11 +171,14 @@ class PromptMix:
                 is_same_limit = state["max_prompt_tokens"] == self._max_prompt_tokens
                 self._histories[path].restore(history if is_same_limit else {**history, "too_long": []})
         self.num_too_long = int(state["num_too_long"])
-        # The prompts that were given back, without those that the mix no longer has or that are too long now.
+        known = [path for path, fingerprint in self._fingerprints.items() if fingerprint in state["read"]]
+        # The prompts that were given back, without those that the mix no longer has or that are too long now. A file
+        # that has changed begins anew and will give the same names.
         names = [uid.rpartition("#")[0] for uid in state["again"]]
         visits = [int(uid.rpartition("#")[2]) for uid in state["again"]]
         found: dict[int, tuple[Prompt, str, int]] = {}
-        for path, file in self._files.items():
+        for path in known:
+            file = self._files[path]
             places = pc.index_in(pa.array(names, pa.string()), value_set=file.uids.combine_chunks())
             for number, row in enumerate(places.to_pylist()):
                 if row is not None:
@@ -181,7 +189,7 @@ class PromptMix:
                 self._histories[path].take_out(row)
                 self._sampled[prompt.uid] = (path, row)
                 self._again.append(prompt)
-        return [self._files[path].name for path, of in self._fingerprints.items() if of not in state["read"]]
+        return [file.name for path, file in self._files.items() if path not in known]
 
     def _by_content(self, values: Mapping[str, T]) -> dict[str, T]:
         return {fingerprint: values[path] for path, fingerprint in self._fingerprints.items()}

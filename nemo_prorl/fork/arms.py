@@ -25,16 +25,19 @@ import yaml
 
 from nemo_prorl.config import ConfigError, RunConfig, StartFrom
 from nemo_prorl.config.compose import compose, to_dict
+from nemo_prorl.rerun import changed_options
 from nemo_prorl.reward_sources.service import URL_VARIABLE
 from nemo_prorl.run import check_same_factors
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.origin import flatten, write_resolved
+from nemo_prorl.run_folder.records import read_digests
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
 from nemo_prorl.run_folder.telemetry import rewind_metrics
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
 from nemo_prorl.training.stages import StartingPoint
+from nemo_prorl.types import RunState
 
 PR_SET_PDEATHSIG = 1
 """Linux's name for the signal that a process gets when its parent ends."""
@@ -128,6 +131,17 @@ def checkpoint_at(run_dir: Path, step: int) -> Checkpoint:
     return found[-1]
 
 
+def changed_since(run_dir: Path, state: RunState, conf_dir: Path) -> list[str]:
+    """Returns the names of options of the stage, which its arms take over, that were others in the step after `state`;
+    without such a step, in the step before."""
+    digests = read_digests(run_dir)
+    lines = (digests.steps.get(step, {}) for step in (state.step + 1, state.step))
+    line = next((line for line in lines if line.get("stage") == state.stage), {})
+    then = digests.inputs.get(line.get("of_inputs", ""))
+    now = to_dict(compose(str(run_dir / "stages" / f"{state.stage}.yaml"), [], conf_dir=conf_dir))
+    return changed_options(then["options"], now) if then else []
+
+
 def arm_runs(
     run_dir: Path,
     checkpoint: Checkpoint,
@@ -145,10 +159,8 @@ def arm_runs(
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"two arms are called {repeated[0]}: give each a name of its own.")
     state = checkpoint.state
-    if state.stage in names:
-        raise ConfigError(
-            f"an arm is called {state.stage}, as the stage that it continues: write another name."
-        )
+    if taken := {file.stem for file in run_dir.glob("stages/*.yaml")}.intersection(names):
+        raise ConfigError(f"an arm is called {min(taken)}, as a stage of the run: write another name.")
     recorded = str(run_dir / "stages" / f"{state.stage}.yaml")
     begun = compose(recorded, [], conf_dir=conf_dir)
     common = [*GOES_ON, *(_remixed(begun) if state.remixed else ()), *common]

@@ -241,7 +241,9 @@ class StepFiles:
         return [(int(path.name.removesuffix(self.suffix).split("-")[1]), path) for path in files]
 
     def take_back(self, step: int) -> None:
-        """Deletes the files of all steps after `step`."""
+        """Deletes the files of all steps after `step`, and those that a killed run has not completed."""
         for of_step, path in self.all():
             if of_step > step:
                 path.unlink()
+        for path in self.folder.glob(f".step-*{self.suffix}.*"):  # as `replacing_file` calls them
+            path.unlink()

@@ -169,6 +169,15 @@ def test_a_prompt_that_was_given_back_is_left_out_where_it_no_longer_fits(write_
         assert after.state()["again"] == []
 
 
+def test_no_prompt_comes_twice_in_a_step_if_its_file_has_changed(write_file: WriteFile) -> None:
+    """The file begins anew, with names that prompts which were given back have already."""
+    before = mix({write_file("a", 4): 1.0})
+    before.give_back(before.take(3))
+    after = mix({write_file("a", 5): 1.0})
+    after.restore(json.loads(json.dumps(before.state())))
+    assert sorted(uids(after.take(5))) == [f"a/{row}#0" for row in range(5)]
+
+
 def test_the_state_follows_the_content_to_another_place(write_file: WriteFile, tmp_path: Path) -> None:
     a, b = write_file("a", 9), write_file("b", 9)
     first = mix({a: 1.0, b: 1.0})
@@ -195,6 +204,19 @@ def test_a_stage_with_another_mix_takes_the_new_weights_at_once(write_file: Writ
     assert Counter(files(changed.take(40))) == {"old": 10, "new": 30}
     write_file("old", 1001)
     assert mix({old: 0.25, new: 0.75}).restore(changed.state()) == [old], "it has another row"
+
+
+def test_a_file_that_a_stage_leaves_out_goes_on_in_the_next_one(write_file: WriteFile) -> None:
+    a, b = write_file("a", 9), write_file("b", 9)
+    first, between, later = mix({a: 1.0}), mix({b: 1.0}), mix({a: 1.0, b: 1.0})
+    first.note([replace(make_group("any", [0.0, 1.0]), prompt=prompt) for prompt in first.take(5)])
+    assert between.restore(json.loads(json.dumps(first.state()))) == [b]
+    between.take(3)
+    assert later.restore(json.loads(json.dumps(between.state()))) == []
+    assert sorted(later.state()["read"].values()) == [3, 5]
+    known = [history["scores"] for history in later.state()["histories"].values()]
+    assert sorted(known, key=len) == [[None] * 3, [0.5] * 5]
+    assert [uid for uid in uids(later.take(8)) if uid[0] == "a"] == uids(first.take(4))
 
 
 def test_a_row_counts_as_solved_half_of_the_time_whatever_a_wrong_answer_scores(

@@ -27,14 +27,16 @@ from nemo_prorl.config import (
     StartFrom,
     ValidationPlateauConfig,
 )
-from nemo_prorl.config.compose import compose
+from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.fork import arms
 from nemo_prorl.fork.arms import Arm, ArmRun, arm_runs, checkpoint_at, prepare
 from nemo_prorl.run_folder.origin import write_resolved
+from nemo_prorl.run_folder.records import DigestLog
 from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.run_folder.telemetry import append_metrics, read_metrics
 from nemo_prorl.training.stages import find_starting_point
+from nemo_prorl.types import RunState
 from tests.conftest import ROOT
 from tests.training.test_stages import put_checkpoint
 
@@ -222,7 +224,7 @@ def test_all_arms_may_change_together_what_one_may_not(run_dir: Path) -> None:
         made(run_dir, common=("data.validation=[]",))
 
 
-@pytest.mark.parametrize("names", [("a", "a"), ("a", "run2")])
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "run2"), ("run1", "a")])
 def test_names_that_are_taken_are_refused(run_dir: Path, names: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=r"name"):
         made(run_dir, *(Arm(name=name) for name in names))
@@ -339,6 +341,37 @@ def test_without_a_launcher_the_commands_train_on_this_machine(run_dir: Path) ->
     assert fork.commands_of(runs, 1)[0] == f"python -m nemo_prorl train --config-name {file}"
     two = "torchrun --standalone --nproc-per-node=2 -m nemo_prorl train --config-name"
     assert [line.rpartition(" ")[0] for line in fork.commands_of(runs, 2)] == [two, two]
+
+
+def test_options_that_have_changed_since_the_checkpoint_are_named(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run was resumed after step 20 with another learning rate, and after step 30 with another cool-down."""
+    newest = compose(str(run_dir / "stages/run2.yaml"), [], conf_dir=ROOT / "conf")
+    before = replace(newest, trainer=replace(newest.trainer, learning_rate=1e-3))
+    cooled = replace(newest, controller=ControllerConfig(cooldown=3))
+    log = DigestLog(run_dir, 0)
+    for step in range(1, 34):
+        config = before if step <= 20 else cooled if step <= 30 else newest
+        log.begin(RunState(stage="run2", step=step - 1), {"options": to_dict(config)})
+        log.add(RunState(stage="run2", step=step), {"phases": {}})
+    for step, changed in ((19, ["trainer.learning_rate"]), (20, []), (30, []), (33, [])):
+        state = RunState(stage="run2", step=step)
+        assert arms.changed_since(run_dir, state, ROOT / "conf") == changed
+    assert arms.changed_since(run_dir, RunState(stage="run1", step=20), ROOT / "conf") == []
+    put_checkpoint(run_dir, "run2", 12, num_records=13)
+    (run_dir / "checkpoints/step-00000012-run2/policy").mkdir()
+    shutil.copy(run_dir / f"checkpoints/step-00000020-run2/policy/{CHECKPOINT_MARK}",
+                run_dir / "checkpoints/step-00000012-run2/policy")  # fmt: skip
+    assert (
+        cli.main(
+            ["fork", str(run_dir), "--at", "12", "--steps", "2", "--prepare", *("--arm", "a", "--arm", "b")]
+        )
+        == 0
+    )
+    assert (
+        "was trained with another trainer.learning_rate: the arms have the newest" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

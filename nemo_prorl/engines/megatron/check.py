@@ -83,6 +83,11 @@ def check_shape(architecture: Architecture, config: RunConfig, world_size: int) 
             raise ConfigError(
                 f"{option}={ranks} does not divide the {what.format(count)}: write a divisor of it."
             )
+    if config.lora.rank > architecture.hidden_size:
+        raise ConfigError(
+            f"lora.rank={config.lora.rank} is more than the model's hidden size {architecture.hidden_size}, the rank "
+            "of full matrices: write a smaller one, or lora.rank=0 to train all weights."
+        )
     if architecture.num_layers < pipeline:
         raise ConfigError(
             f"trainer.pipeline_parallel={pipeline} is more than the model's {architecture.num_layers} layers: "

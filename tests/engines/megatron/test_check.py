@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from nemo_prorl.config import (
     ConfigError,
     Fp8Recipe,
     LayerSpec,
+    LoraConfig,
     ModelConfig,
     RunConfig,
     SamplerConfig,
@@ -126,6 +128,9 @@ BAD_RUNS: dict[str, tuple[RunConfig, int]] = {
         run_config({"layer_spec": LayerSpec.transformer_engine}), 1
     ),
     "fp8=blockwise needs CUDA and Transformer Engine": (run_config({"fp8": Fp8Recipe.blockwise}), 1),
+    "lora.rank=257 is more than the model's hidden size 256": (
+        replace(run_config(), lora=LoraConfig(rank=257)), 1
+    ),
 }  # fmt: skip
 
 
