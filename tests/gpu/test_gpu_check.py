@@ -22,6 +22,7 @@ from benchmarks.gpu_check import kernel, policies, policy, speed
 from benchmarks.gpu_check import machine as machines
 from benchmarks.gpu_check.rows import Row, line
 from nemo_prorl.cluster.scale.hardware import GPUS
+from nemo_prorl.cluster.scale.roofline import operations
 from nemo_prorl.config import LayerSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,9 +161,11 @@ def test_operations_are_those_that_torch_counts() -> None:
     masked = 4 * float((lengths.astype(float) ** 2).sum()) / 2 * a.num_heads * a.head_dim * a.num_layers
     vectors = sum(random[name].numel() for name in random if random[name].ndim == 1)
     counted = counter.get_total_flops() - masked
+    attended, num_tokens = float((lengths.astype(float) ** 2).sum()) / 2, float(lengths.sum())
+    ours = sum(operations(a, num_tokens=num_tokens, response_tokens=num_tokens, attended=attended).forward)
     # Entries of norms and biases are counted like a matrix's; their share is far below a hundredth.
-    assert speed.flops(a, lengths) - counted == pytest.approx(2 * vectors * lengths.sum(), rel=1e-6)
-    assert speed.flops(a, lengths) == pytest.approx(counted, rel=1e-2)
+    assert ours - counted == pytest.approx(2 * vectors * num_tokens, rel=1e-6)
+    assert ours == pytest.approx(counted, rel=1e-2)
 
 
 def test_errors_are_seen() -> None:

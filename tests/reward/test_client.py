@@ -349,7 +349,7 @@ def test_nobody_there_is_one_clear_sentence(tmp_path: Path, fakes: Callable[...,
         RewardClient(urls=[fake.url], domains=["code"]) as client,
         pytest.raises(RewardServiceError, match=r"not ready: its known answers are not graded yet \(code\)"),
     ):
-        client.wait_until_ready(0.5)
+        client.wait_until_ready(3)  # long enough to reach it
     for arguments in (
         {},
         {"urls": ["http://a"], "discovery_dir": tmp_path},

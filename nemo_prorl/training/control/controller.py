@@ -73,15 +73,20 @@ class ResetController:
         if decision is not None and decision.action is ControllerAction.warn:
             warned = {**self._history.warned, decision.signal: decision.step}
             self._history = replace(self._history, warned=warned)
+        elif decision is not None and decision.action is ControllerAction.remix:
+            self.note_remix(decision.step)
         elif decision is not None:
-            if decision.action is ControllerAction.remix:
-                self._history = replace(self._history, remixed=True)
             self.note_reset(decision.step)
         return decision
 
     def note_reset(self, step: int) -> None:
         """Restarts the history and the cool-down after `step`, as every decision but a warning does."""
         self._history = self._history.restarted(step)
+
+    def note_remix(self, step: int) -> None:
+        """Notes that the stage's mix has changed after `step`, and does what `note_reset` does."""
+        self._history = replace(self._history, remixed=True)
+        self.note_reset(step)
 
     def reset_on_request(self, step: int) -> Decision:
         """Returns the reset that a user asked for, and notes it."""
@@ -115,7 +120,7 @@ class ResetController:
 
 
 class WatchingController:
-    """Says what a controller would decide on a run's records. It follows the resets that the run really made."""
+    """Says what a controller would decide on the records of a run, whose real resets and remixes it follows."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self._controller = ResetController(config)
@@ -129,7 +134,7 @@ class WatchingController:
             self._validations[stage, step] = record
         decision = self._controller.observe(record)
         if record.get("controller", {}).get("action") == ControllerAction.remix.name:
-            self._controller.note_reset(step)
+            self._controller.note_remix(step)
         if int(record.get("num_resets", 0)) > self._num_resets:
             self._num_resets = int(record["num_resets"])
             self._controller.note_reset(step)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.config import ControllerConfig, ControllerMode
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.control.replay import describe, replay
 from nemo_prorl.training.control.signals import KL, SIGNALS
@@ -50,6 +50,20 @@ def test_a_reset_that_really_happened_starts_the_history_afresh(
         record["num_resets"] = int(reset_at is not None and record["step"] >= reset_at)
     made = replay(records, only("kl_spike", **SPIKE)).decisions
     assert [decision.step for decision in made] == expected
+
+
+def test_a_remix_that_really_happened_is_not_made_again() -> None:
+    """By another signal than the one that would remix now, so that only the record tells of it."""
+    records = kl_run([*CALM, 0.1, *CALM, *WILD])
+    config = only("kl_spike", action=ControllerAction.remix, **SPIKE)
+    assert [(d.step, d.action) for d in replay(records, config).decisions] == [(13, ControllerAction.remix)]
+    records[5]["controller"] = {
+        "action": "remix",
+        "signal": "validation_plateau",
+        "reason": "",
+        "numbers": {},
+    }
+    assert [(d.step, d.action) for d in replay(records, config).decisions] == [(13, ControllerAction.reset)]
 
 
 def test_what_happened_is_told_once_each() -> None:
