@@ -76,8 +76,8 @@ def open_checkpoint(
     shards = next((folder for folder in folders if checkpoint.is_checkpoint(folder)), None)
     if shards is None:
         raise ConfigError(
-            f"{checkpoint_dir} holds no complete checkpoint: write the folder of one, such as "
-            "checkpoints/step-00000040-main."
+            f"{checkpoint_dir} holds no complete checkpoint: write the folder of a run that has saved one, or of "
+            "the checkpoint itself, such as RUN/checkpoints/step-00000040-main."
         )
     beside = (shards, checkpoint_dir / MODEL_FOLDER, checkpoint_dir)
     side_files = next((folder for folder in beside if (folder / "config.json").is_file()), None)
