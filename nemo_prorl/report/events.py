@@ -25,7 +25,10 @@ def events_of(run: Run) -> tuple[Event, ...]:
                 text += f" after {previous} ended ({run.outcomes[previous]})"
             if previous in run.configs and stage in run.configs:
                 changed = differences(run.configs[previous], run.configs[stage])
-                said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]
+                said = [
+                    f"{name} " + " → ".join("none" if value is None else str(value) for value in values)
+                    for name, values in changed.items()
+                ]
                 if said:
                     text += f": {', '.join(said)}" if len(said) <= 6 else f"; {len(said)} options differ"
             event, previous = replace(event, text=text), stage

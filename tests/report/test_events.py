@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from nemo_prorl.report.events import events_of, stage_spans
@@ -85,6 +86,14 @@ def test_a_new_stage_says_what_is_new(make_run: Callable[..., Run]) -> None:
     (_, second) = [event for event in events_of(make_run(num_stages=2)) if event.kind is EventKind.stage]
     assert second.step == 30
     assert second.text == "run2 begins after run1 ended (all its steps): sampler.num_rollouts 16 → 32"
+
+
+def test_what_a_stage_adds_was_none_before(make_run: Callable[..., Run]) -> None:
+    run = make_run(num_stages=2)
+    options = {**run.configs["run2"], "data.train.more.parquet": 3.0}
+    added = replace(run, configs={**run.configs, "run2": options})
+    (_, second) = [event for event in events_of(added) if event.kind is EventKind.stage]
+    assert second.text.endswith("num_rollouts 16 → 32, data.train.more.parquet none → 3.0")
 
 
 def test_the_end(make_run: Callable[..., Run]) -> None:
