@@ -136,8 +136,8 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     """Returns the names of the options that differ and on which a step's numbers may depend."""
     old, new = dict(flatten(before)), dict(flatten(now))
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-    between = [name for name in names if any(name == b or name.startswith(f"{b}.") for b in BETWEEN)]
-    return [name for name in names if name not in between or name in AFTER_ALL]
+    between = tuple(f"{name}." for name in BETWEEN)
+    return [name for name in names if name in AFTER_ALL or not f"{name}.".startswith(between)]
 
 
 def other_circumstances(plan: Plan, ranks: Ranks) -> list[str]:

@@ -141,11 +141,11 @@ def real_data(request: pytest.FixtureRequest) -> Path:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of the real reward service, shared by all trainer tests that only send it requests."""
     from nemo_prorl.config import RewardConfig
-    from nemo_prorl.reward_sources.service import reward_service
+    from nemo_prorl.reward_sources.service import running_service
 
     config = RewardConfig(python=REWARD_PYTHON, ready_timeout_s=500.0)  # a busy machine is slow
-    with reward_service(config, tmp_path_factory.mktemp("service")) as url:
-        yield url
+    with running_service(config, tmp_path_factory.mktemp("service")) as running:
+        yield running.url
 
 
 @pytest.hookimpl(trylast=True)

@@ -71,11 +71,9 @@ def test_every_command_has_help_without_line_breaks_in_a_paragraph(
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert f"usage: python -m nemo_prorl {command}" in said
+    # A terminal of 80 columns would fold such a line, and break it again after a few words.
     broken = [
-        (
-            line,
-            following,
-        )  # a terminal of 80 columns would fold the line, and break it again after a few words
+        (line, following)
         for line, following in pairwise(said.splitlines())
         if len(line) > 80 and line[-1] not in ".)" and re.match(r" *[a-z](?!.*  )", following)
     ]

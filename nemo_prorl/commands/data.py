@@ -143,7 +143,7 @@ def _grader(options: DataBuildConfig) -> Iterator[Submit]:
 
     config = options.reward
     with ExitStack() as stack:
-        if config.urls or config.discovery_dir:
+        if config.names_servers:
             yield stack.enter_context(ready_client(config, config.urls)).submit
             return
         service = stack.enter_context(running_service(config, Path(options.out) / "logs"))

@@ -138,11 +138,10 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
     cost = cost_sentence(records, num_runs=len(left), num_steps=num_steps, num_ranks=num_ranks)
     show([f"{len(left)} of {len(runs)} trainings are missing, of {num_steps} steps each: {cost}"])
     reward = left[0].config.reward
-    needs_service = reward.asks_service and not reward.urls and not reward.discovery_dir
-    with reward_service(reward, out) if needs_service else nullcontext() as url:
+    with reward_service(reward, out) if reward.starts_service else nullcontext():
         for number, run in enumerate(left, start=1):
             show([f"\n{run.arm.name}, seed {run.seed} ({number} of {len(left)})"])
-            code = train(run.arguments, num_ranks=num_ranks, reward_url=url or "")
+            code = train(run.arguments, num_ranks=num_ranks)
             if not run.is_done and not run.why_failed:
                 what = "was paused" if code == 0 else f"ended with exit code {code}"
                 return say(f"arm {run.name} {what}: the same command goes on with it.", code or 1)

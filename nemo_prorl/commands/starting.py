@@ -37,13 +37,14 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
         raise ConfigError(
             f"reward.token_file names {reward.token_file}, which is not a file: write an existing path."
         )
-    starts_service = reward.asks_service and not reward.urls and not reward.discovery_dir
-    if starts_service and not is_one_machine():
+    if reward.starts_service and not is_one_machine():
         raise ConfigError(
             "neither reward.urls nor reward.discovery_dir is set, but a reward service that train starts itself serves "
             "only one machine: start `python -m reward serve` on the nodes, and set one of the two options."
         )
-    if starts_service and not (reward.interpreter.is_file() and os.access(reward.interpreter, os.X_OK)):
+    if reward.starts_service and not (
+        reward.interpreter.is_file() and os.access(reward.interpreter, os.X_OK)
+    ):
         what = "is no program" if reward.interpreter.exists() else "does not exist"
         raise ConfigError(
             f"reward.python={reward.python} {what}, so no reward service can be started: run `make setup` in a "

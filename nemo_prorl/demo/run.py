@@ -25,7 +25,7 @@ from nemo_prorl.config import ConfigError, RewardConfig
 from nemo_prorl.config.compose import quoted
 from nemo_prorl.demo import build, levels
 from nemo_prorl.demo.build import BASE
-from nemo_prorl.reward_sources.service import URL_VARIABLE, reward_service
+from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.storage import check_writable, replace_text
 from nemo_prorl.run_folder.telemetry import read_metrics
@@ -48,8 +48,7 @@ def main(options: argparse.Namespace) -> int:
     if not build.is_built(BASE) and (code := _run(["nemo_prorl.demo.build", str(BASE)])):
         return code
     samples, problems = (SMOKE_SAMPLES, SMOKE_PROBLEMS) if options.smoke else (NUM_SAMPLES, 0)
-    with reward_service(RewardConfig(), out) as url:
-        os.environ[URL_VARIABLE] = url
+    with reward_service(RewardConfig(), out):
         common = [f"seed={options.seed}", *options.overrides]
         folder = f"exp_manager.explicit_log_dir={quoted(str(out))}"
         measured = [*common, f"validation.num_rollouts={samples}", f"validation.max_prompts={problems}"]

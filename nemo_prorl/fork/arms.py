@@ -26,7 +26,6 @@ import yaml
 from nemo_prorl.config import ConfigError, RunConfig, StartFrom
 from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.rerun import changed_options
-from nemo_prorl.reward_sources.service import URL_VARIABLE
 from nemo_prorl.run import check_same_factors
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
@@ -288,9 +287,9 @@ def _job_script(run: ArmRun, launcher: Path) -> str:
     return re.sub(r"^run_stage .*$", lambda _: line, launcher.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-def train(arguments: Sequence[str], *, num_ranks: int = 1, reward_url: str = "") -> int:
+def train(arguments: Sequence[str], *, num_ranks: int = 1) -> int:
     """Runs `python -m nemo_prorl ARGUMENTS` in processes of its own and returns the exit code. However this process is
-    stopped, they end first: they save and pause. reward_url: of a service for those that would start one."""
+    stopped, they end first: they save and pause."""
     torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}", "-m"]
     command = [sys.executable, "-m", *(torchrun if num_ranks > 1 else []), "nemo_prorl", *arguments]
     # Our command line sets OMP_NUM_THREADS too, but torchrun would warn before. If this process is killed, its children
@@ -298,7 +297,7 @@ def train(arguments: Sequence[str], *, num_ranks: int = 1, reward_url: str = "")
     last = signal.SIGKILL if num_ranks == 1 else signal.SIGTERM
     process = subprocess.Popen(
         command,
-        env={"OMP_NUM_THREADS": "1", **os.environ, URL_VARIABLE: reward_url},
+        env={"OMP_NUM_THREADS": "1", **os.environ},
         preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, last),
     )
     try:

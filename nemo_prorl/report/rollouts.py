@@ -67,7 +67,9 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
     num_rollouts = sum(len(rollouts) for visits in prompts.values() for rollouts in visits.values())
     num_shown = sum(map(len, wanted.values()))
     summary = "All" if num_shown == num_rollouts else f"{num_shown:,} of"
-    summary += f" {num_rollouts:,} recorded rollouts{' that can be read' * bool(left_out)}"
+    summary += f" {num_rollouts:,} recorded rollouts"
+    if left_out:
+        summary += " that can be read"
     if num_shown < num_rollouts:
         summary += f": up to {MAX_STEPS} steps of a prompt, and the {BEST} best and {WORST} worst of each. All are in "
         summary += "RUN/rollouts/*.parquet, for example for pandas.read_parquet"

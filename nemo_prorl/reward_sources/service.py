@@ -68,9 +68,14 @@ class RewardService:
 
 @contextmanager
 def reward_service(config: RewardConfig, log_dir: Path) -> Iterator[str]:
-    """Starts a service as `running_service` does and yields its URL."""
+    """Starts a service as `running_service` does and yields its URL. Runs that this process starts meanwhile, and that
+    would start a service, use this one."""
     with running_service(config, log_dir) as service:
-        yield service.url
+        os.environ[URL_VARIABLE] = service.url
+        try:
+            yield service.url
+        finally:
+            del os.environ[URL_VARIABLE]
 
 
 @contextmanager
@@ -186,7 +191,7 @@ def ready_client(
             elif "could not import" in str(error):
                 advice = (
                     "install what is missing into the environment of these servers, and start them again"
-                    if config.urls or config.discovery_dir
+                    if config.names_servers
                     else "run `make setup` again, or name an environment that has the module in reward.python"
                 )
             else:
@@ -212,7 +217,7 @@ def reward_client(
         if ranks.layout.is_main:
             try:
                 urls = list(config.urls)
-                if not urls and not config.discovery_dir:
+                if not config.names_servers:
                     if not (url := os.environ.get(URL_VARIABLE)):
                         service = stack.enter_context(running_service(config, log_dir))
                         url = service.url
@@ -354,11 +359,11 @@ def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, s
         command, input="\n".join(lines), capture_output=True, text=True, env=environment(), check=False
     )
     if done.returncode:
-        if config.urls or config.discovery_dir:  # servers elsewhere have another environment
+        if config.names_servers:  # elsewhere, which have another environment
             return []
         reason = done.stderr.strip().rpartition("\n")[2].removeprefix("reward: ")
         raise ConfigError(f"reward.python={config.python} cannot grade: {reason}")
-    others_may_grade = bool(config.function or config.urls or config.discovery_dir)
+    others_may_grade = bool(config.function) or config.names_servers
     found = json.loads(done.stdout)
     return [(number, why) for number, what, why in found if what == "task" or not others_may_grade]
 

@@ -111,9 +111,7 @@ def test_the_first_token_keeps_its_space_whatever_the_prompt_ends_with() -> None
     tokenizer = sentencepiece_tokenizer()
     ids = [259, 257, 257, *(byte + 1 for byte in "≈".encode()), 258]
     for prompt in ("", "a", "a" * 300, "≈", "a\n"):
-        space = (
-            " " if prompt else ""
-        )  # without a prompt, the decoder drops the space that no text has before it
+        space = " " if prompt else ""  # of a first text the decoder drops the space
         assert token_texts(tokenizer, ids, prompt) == [space, " hello", " hello", "", "", "≈", "a"]
 
 
@@ -337,12 +335,8 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         assert seen["needed"] <= seen["width"]
         assert not seen["wide"]
         assert seen["prompt"] == visible(f"<user>Question 10: {HOSTILE}<assistant>")
-        assert sorted(seen["labels"]) == [
-            "10",
-            "12",
-            "14",
-            "16",
-        ]  # without what all prompts begin and end with
+        # Without what all prompts begin and end with.
+        assert sorted(seen["labels"]) == ["10", "12", "14", "16"]
         assert (seen["hacked"], seen["images"], seen["scripts"]) == (0, 0, 2)
         assert seen["steps"] == [2, 4, 6]
         text = visible(HOSTILE) + "<|end|>"

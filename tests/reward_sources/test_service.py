@@ -159,11 +159,13 @@ def test_the_service_is_stopped_whatever_happens(
 
     def fail_in_it() -> None:
         with reward_service(config, tmp_path) as url:
+            assert os.environ[URL_VARIABLE] == url
             assert url == "http://127.0.0.1:1"
             raise KeyError("the run failed")
 
     with pytest.raises(KeyError):
         fail_in_it()
+    assert URL_VARIABLE not in os.environ
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 

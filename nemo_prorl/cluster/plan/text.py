@@ -187,8 +187,9 @@ def hours_text(of_papers: float, of_steps: tuple[float, float]) -> list[str]:
         f"validation, checkpoints and restarts; {range_text(of_steps)} for the steps alone, a floor by the formulas of "
         "plan --time, which were measured on one GPU only."
     )
-    advice = f" Ask for {asked} in an allocation request, because only that speed has been reached."
-    return [said + advice * (of_papers >= 1)]
+    if of_papers >= 1:
+        said += f" Ask for {asked} in an allocation request, because only that speed has been reached."
+    return [said]
 
 
 def range_text(numbers: tuple[float, float]) -> str:

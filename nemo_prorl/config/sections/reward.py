@@ -110,6 +110,16 @@ class RewardConfig:
         """Returns whether the reward service grades: alone, or with a weight beside functions."""
         return not self.function or SERVICE in self.weights
 
+    @property
+    def names_servers(self) -> bool:
+        """Returns whether the service runs already, at `urls` or as `discovery_dir` says."""
+        return bool(self.urls or self.discovery_dir)
+
+    @property
+    def starts_service(self) -> bool:
+        """Returns whether a run has to start a service of its own."""
+        return self.asks_service and not self.names_servers
+
     def weight(self, name: str) -> float:
         """Returns the weight of a function, or of the service, in the reward."""
         return self.weights.get(name, 1.0)
