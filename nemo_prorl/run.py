@@ -19,7 +19,7 @@ from nemo_prorl.cluster.nccl_log import network_of_this_process
 from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import SERVICE, ConfigError, ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.config.compose import to_dict
-from nemo_prorl.data.inputs import left_out_prompts, read_prompts, with_prompt_files
+from nemo_prorl.data.inputs import left_out_prompts, prompt_lengths, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
@@ -261,7 +261,7 @@ def load_inputs(
         config = ranks.on_main(lambda: with_begun_limits(config))
     converted, recognised = ranks.on_main(lambda: with_prompt_files(config, beat, into=into))
     tokenizer = ranks.together(lambda: load_tokenizer(config))
-    found, limits = ranks.on_main(lambda: with_limits(converted, tokenizer))
+    found, limits = ranks.on_main(lambda: with_limits(converted, prompt_lengths(converted, tokenizer)))
     prompts, held_out, lengths = read_prompts(found, tokenizer, ranks)
     left_out = ranks.on_main(lambda: left_out_prompts(found, tokenizer, lengths))
     return Inputs(

@@ -67,7 +67,6 @@ def main(arguments: Sequence[str]) -> int:
             write_rows(path, one.rows)
             print(f"{path}  {len(one.rows):,} prompts")
         return 1 if missing else 0
-    parsing.check_limits(config)
     with terminal.shown(speaks=rank_from_environment() == 0):
         environment.choose_device(config.trainer.device)
         parsing.check_model(config, trains=False)

@@ -78,16 +78,6 @@ def check_model(config: RunConfig, *, trains: bool = True) -> None:
     check.check_model(config.model.path, config, world_size_from_environment(), trains=trains)
 
 
-def check_limits(config: RunConfig) -> None:
-    """Raises ConfigError for a limit of the sampler that only `train` finds, from data and model."""
-    for name in ("max_prompt_tokens", "max_response_tokens"):
-        if not getattr(config.sampler, name):
-            raise ConfigError(
-                f"sampler.{name}=0 stands for a number that train finds from data and model: write the number, which "
-                "`train --check` prints, or --config-name RUN/resolved.yaml."
-            )
-
-
 def check_functions(config: RunConfig, *, of_benchmarks: bool = False, into: Path | None = None) -> None:
     """Raises ConfigError unless the functions of reward.function can be called with the columns of the problems that
     they grade: those of `data`, or the benchmarks'. Only the main rank checks. into: as in `with_prompt_files`."""

@@ -9,8 +9,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import show
-from nemo_prorl.commands.parsing import CONF_DIR, Parser, check_limits, parse_overrides
-from nemo_prorl.config import ConfigError
+from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
+from nemo_prorl.config import ConfigError, RunConfig
 
 if TYPE_CHECKING:
     from nemo_prorl.cluster.scale.workload import Case
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parse_overrides(parser, arguments)
     chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)
     for config in chain:
-        check_limits(config)
+        _check_limits(config)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
     response_share = given.response_share
@@ -70,6 +70,16 @@ def main(arguments: Sequence[str]) -> int:
     lines = (stage_text if of_one_stage else chain_text)(chain, cluster, model)
     show([*lines, *_records(cases), *_hours(cases, model), *remaining_text(missing_files(chain), model)])
     return 0
+
+
+def _check_limits(config: RunConfig) -> None:
+    """Raises ConfigError for a limit of the sampler that `train` and `evaluate` find, from data and model."""
+    for name in ("max_prompt_tokens", "max_response_tokens"):
+        if not getattr(config.sampler, name):
+            raise ConfigError(
+                f"sampler.{name}=0 stands for a number that train finds from data and model: write the number, which "
+                "`train --check` prints, or --config-name RUN/resolved.yaml."
+            )
 
 
 def _add_estimates(parser: Parser) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -140,6 +141,15 @@ def left_out_prompts(config: RunConfig, tokenizer: Tokenizer, validation: list[F
     validation takes, whose lengths are given, and a sample of each training file."""
     training = [file_lengths(path, tokenizer=tokenizer) for path in config.data.train]
     return left_out([*training, *validation], config.sampler.max_prompt_tokens)
+
+
+def prompt_lengths(config: RunConfig, tokenizer: Tokenizer) -> Iterator[int]:
+    """Yields the tokens of all prompts that a validation takes, and of a sample of each training file."""
+    for path in config.data.train:
+        yield from file_lengths(path, tokenizer=tokenizer).lengths
+    for path in config.data.validation:
+        most = config.validation.max_prompts or sys.maxsize
+        yield from file_lengths(path, tokenizer=tokenizer, max_rows=most).lengths
 
 
 def file_lengths(path: str, *, tokenizer: Tokenizer, max_rows: int = MAX_ROWS) -> FileLengths:

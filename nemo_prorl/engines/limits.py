@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,6 @@ import yaml
 
 from nemo_prorl.config import ConfigError, RunConfig, SamplerConfig
 from nemo_prorl.config.sections.sampler import FOUND_RESPONSE_TOKENS
-from nemo_prorl.data.inputs import file_lengths
-from nemo_prorl.data.mix import Tokenizer
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_context
 
@@ -29,19 +28,16 @@ def with_begun_limits(config: RunConfig) -> RunConfig:
     return _limited(config, replace(config.sampler, **known))
 
 
-def with_limits(config: RunConfig, tokenizer: Tokenizer) -> tuple[RunConfig, list[str]]:
-    """Returns the configuration with a number for each limit that is 0, and a sentence on what was found. Reads the
-    prompt files of `data`, so other files have to be converted before. Raises ConfigError if there is no room for
-    prompts and responses."""
+def with_limits(config: RunConfig, lengths: Iterable[int]) -> tuple[RunConfig, list[str]]:
+    """Returns the configuration with a number for each limit that is 0, and a sentence on what was found. `lengths`,
+    the tokens of the prompts, are read only if needed. Raises ConfigError if there is no room for prompts and
+    responses."""
     sampler = config.sampler
     unknown = [name for name in LIMITS if not getattr(sampler, name)]
     if not unknown:
         return config, []
     architecture = read_architecture(config.model.path)
-    longest = 0
-    if not sampler.max_prompt_tokens:
-        files = dict.fromkeys([*config.data.train, *config.data.validation])
-        longest = max(length for file in files for length in file_lengths(file, tokenizer=tokenizer).lengths)
+    longest = 0 if sampler.max_prompt_tokens else max(lengths)
     found = found_limits(sampler, context_tokens=architecture.max_positions, longest=longest)
     config = _limited(config, found)
     check_context(architecture, config)

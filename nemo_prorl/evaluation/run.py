@@ -11,10 +11,11 @@ from typing import Any
 
 from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
 from nemo_prorl.data.building.progress import bar
-from nemo_prorl.data.inputs import held_out_prompts, left_out_prompts, with_prompt_files
-from nemo_prorl.data.mix import Tokenizer
+from nemo_prorl.data.inputs import held_out_prompts, left_out_prompts, prompt_lengths, with_prompt_files
+from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import domains_of
-from nemo_prorl.distributed import initialise
+from nemo_prorl.distributed import Ranks, initialise
+from nemo_prorl.engines.limits import with_limits
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.evaluation import journal, results
 from nemo_prorl.evaluation.benchmark import Benchmark
@@ -35,10 +36,14 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
     the tables as lines. Must be called on every rank."""
     model = Path(config.model.path)
     out = Path(config.evaluation.out or Path("evaluations") / model.resolve().name)
+    rows = [row for one in loaded for row in one.rows]
+    ranks, tokenizer = _begin(config)
+    lengths = (len(render(row, tokenizer).token_ids) for row in rows)
+    config, limits = ranks.together(lambda: with_limits(config, lengths))
+    _say(ranks, [*limits, *remarks(config, tokenizer)])
     settings = validation_settings(config)
-    domains = {row.domain for one in loaded for row in one.rows}
-    with _machinery(config, out, domains) as (machinery, tokenizer):
-        ranks, done = machinery.ranks, dict[str, results.BenchmarkResult]()
+    with _machinery(config, ranks, tokenizer, out, {row.domain for row in rows}) as machinery:
+        done = dict[str, results.BenchmarkResult]()
         # What determines a sample besides the model and its prompt; not the number of samples.
         of_a_sample = {name: value for name, value in asdict(settings).items() if name != "num_rollouts"}
         of_a_sample["precision"] = config.model.precision.value
@@ -123,56 +128,60 @@ def evaluate_files(
 
     aside: this rank's folder for converted data and logs, which nobody needs later."""
     config, recognised = with_prompt_files(config, into=aside)
-    with _machinery(config, aside, domains_of(config.data.validation)) as (machinery, tokenizer):
-        prompts, lengths = held_out_prompts(config, tokenizer)
-        if not prompts:
-            raise ConfigError("data.validation names no prompt that fits: give at least one prompt file.")
-        if machinery.ranks.layout.is_main:
-            for sentence in (*recognised, left_out_prompts(config, tokenizer, lengths)):
-                machinery.say(sentence)
+    ranks, tokenizer = _begin(config)
+    config, limits = ranks.together(lambda: with_limits(config, prompt_lengths(config, tokenizer)))
+    prompts, lengths = ranks.together(lambda: held_out_prompts(config, tokenizer))
+    left_out = left_out_prompts(config, tokenizer, lengths)
+    _say(ranks, [*recognised, *limits, *remarks(config, tokenizer), left_out])
+    domains = domains_of(config.data.validation)
+    with _machinery(config, ranks, tokenizer, aside, domains) as machinery:
         groups, share = evaluate(
             prompts,
             validation_settings(config),
             fleet=machinery.fleet,
             grader=machinery.grader,
-            ranks=machinery.ranks,
+            ranks=ranks,
             max_failed_share=machinery.max_failed_share,
         )
         if samples is not None:
-            found = gather_samples(groups, share, machinery.ranks)
-            if machinery.ranks.layout.is_main:
+            found = gather_samples(groups, share, ranks)
+            if ranks.layout.is_main:
                 write_samples(samples, found)
     return summarise(groups, ks)
 
 
-@contextmanager
-def _machinery(
-    config: RunConfig, log_dir: Path, domains: Collection[str]
-) -> Iterator[tuple[Machinery, Tokenizer]]:
-    """Yields sampler, graders of `domains`, and ranks; checks for cheap mistakes first."""
+def _begin(config: RunConfig) -> tuple[Ranks, Tokenizer]:
     trainer = config.trainer
+    terminal.wait_for("reading tokenizer and prompts")
     ranks = initialise(
         trainer.tensor_parallel, trainer.pipeline_parallel, start_timeout_s=trainer.start_timeout_s
     )
+    return ranks, ranks.together(lambda: load_tokenizer(config))
+
+
+def _say(ranks: Ranks, sentences: Sequence[str]) -> None:
+    if ranks.layout.is_main:
+        for sentence in sentences:
+            terminal.say(sentence)
+
+
+@contextmanager
+def _machinery(
+    config: RunConfig, ranks: Ranks, tokenizer: Tokenizer, log_dir: Path, domains: Collection[str]
+) -> Iterator[Machinery]:
+    """Yields sampler, graders of `domains`, and ranks."""
     with ExitStack() as stack:
-        tokenizer = ranks.together(lambda: load_tokenizer(config))
-        if ranks.layout.is_main:
-            for sentence in remarks(config, tokenizer):
-                terminal.say(sentence)
         grader = stack.enter_context(graders(config.reward, ranks, log_dir, terminal.say, domains))
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer))
         terminal.wait_for("sampling and grading")
-        yield (
-            Machinery(
-                fleet=SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel),
-                grader=grader,
-                grader_version=ranks.from_main(grader.version),
-                ranks=ranks,
-                max_failed_share=config.reward.max_failed_share,
-                chunk_samples=config.evaluation.chunk_samples,
-                say=terminal.say,
-            ),
-            tokenizer,
+        yield Machinery(
+            fleet=SamplerFleet(sampler, ranks, tensor_parallel=config.sampler.tensor_parallel),
+            grader=grader,
+            grader_version=ranks.from_main(grader.version),
+            ranks=ranks,
+            max_failed_share=config.reward.max_failed_share,
+            chunk_samples=config.evaluation.chunk_samples,
+            say=terminal.say,
         )
 
 

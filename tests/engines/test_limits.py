@@ -17,6 +17,7 @@ from nemo_prorl.config import (
     RunConfig,
     SamplerConfig,
 )
+from nemo_prorl.data.inputs import prompt_lengths
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines.limits import found_limits, with_begun_limits, with_limits
 from nemo_prorl.engines.megatron import check
@@ -77,14 +78,18 @@ def config(tmp_path: Path) -> RunConfig:
     )
 
 
+def found_from_files(config: RunConfig) -> tuple[RunConfig, list[str]]:
+    return with_limits(config, prompt_lengths(config, CharacterTokenizer()))
+
+
 def test_the_longest_prompt_of_all_files_counts(config: RunConfig) -> None:
-    found, said = with_limits(config, CharacterTokenizer())
+    found, said = found_from_files(config)
     assert (found.sampler.max_prompt_tokens, found.sampler.max_response_tokens) == (9, 247)
     assert said == [
         "sampler.max_prompt_tokens=9 and sampler.max_response_tokens=247, from the longest prompt of 9 tokens and the "
         "model's context of 256."
     ]
-    assert with_limits(found, CharacterTokenizer()) == (found, [])
+    assert with_limits(found, iter(())) == (found, [])
 
 
 def test_a_cache_without_room_for_what_was_found_is_refused_before_the_engines_load(
@@ -93,13 +98,13 @@ def test_a_cache_without_room_for_what_was_found_is_refused_before_the_engines_l
     monkeypatch.setattr(check, "has_cuda", lambda: False)
     monkeypatch.setattr(check, "CPU_BLOCK_TOKENS", 2**24)
     with pytest.raises(ConfigError, match="kv_cache_mib=512 has no room for one sequence of 256 tokens"):
-        with_limits(config, CharacterTokenizer())
+        found_from_files(config)
 
 
 def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, tmp_path: Path) -> None:
     """With the file of today, whose prompts are longer, other responses would be cut off."""
     assert with_begun_limits(config) == config, "nothing is recorded yet"
-    begun, _ = with_limits(config, CharacterTokenizer())
+    begun, _ = found_from_files(config)
     write_resolved(begun, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
     write(tmp_path / "b.parquet", 20)
     assert with_begun_limits(config) == begun
@@ -112,7 +117,7 @@ def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, 
 def test_a_divisor_that_is_the_longest_response_follows_it(config: RunConfig) -> None:
     """That of recipe=dr_grpo."""
     algorithm = AlgorithmConfig(aggregation=Aggregation.sequence_mean_token_sum, aggregation_constant=0.0)
-    found, _ = with_limits(replace(config, algorithm=algorithm), CharacterTokenizer())
+    found, _ = found_from_files(replace(config, algorithm=algorithm))
     assert found.algorithm.aggregation_constant == found.sampler.max_response_tokens == 247
     write_resolved(found, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
     assert with_begun_limits(replace(config, algorithm=algorithm)) == found

@@ -32,7 +32,7 @@ def command(case: Case, out: Path) -> list[str]:
     return [
         "evaluate", "--config-name", str(case.folder / "tiny.yaml"),
         f"model.path={case.folder / 'policy'}", f"data_dir={case.folder}", "benchmarks=ifeval,aime24", f"out={out}",
-        f"reward.urls=[{case.url}]", "evaluation.chunk_samples=5",
+        f"reward.urls=[{case.url}]", "evaluation.chunk_samples=5", "sampler.max_prompt_tokens=0",
     ]  # fmt: skip
 
 
@@ -62,3 +62,19 @@ def test_a_killed_evaluation_goes_on_to_the_same_results(case: Case, tmp_path: P
     assert (
         len(lines) == len({(line["uid"], line["sample"], "response" in line) for line in lines}) == 2 * 6 * 4
     )
+
+
+def test_two_ranks_find_the_limits_of_a_file_and_score_it_as_one(case: Case, tmp_path: Path) -> None:
+    options = [
+        "evaluate", "--config-name", str(case.folder / "tiny.yaml"), f"model.path={case.folder / 'policy'}",
+        f"data={case.folder / 'held_out.parquet'}", f"reward.urls=[{case.url}]", "sampler.max_prompt_tokens=0",
+        "sampler.max_response_tokens=0",
+    ]  # fmt: skip
+    said, samples = {}, {}
+    for num_ranks in (1, 2):
+        file = tmp_path / f"{num_ranks}.jsonl"
+        said[num_ranks] = run_forked([*options, "--samples", str(file)], num_ranks=num_ranks)
+        samples[num_ranks] = sorted(file.read_text().splitlines())
+    assert said[1] == said[2]
+    assert samples[1] == samples[2]
+    assert len(samples[1]) == 2 * 4

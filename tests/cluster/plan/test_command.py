@@ -293,6 +293,7 @@ def test_what_a_crash_costs_is_said(how: tuple[str, ...], capsys: pytest.Capture
         (["--memory", "--shape", "gpt5"], "is not a known shape: write one of"),
         (["--time", "--gpu", "tpu"], "--gpu=tpu is not known"),
         (["--time", "--informative-share", "2"], "--informative-share=2"),
+        (["--config-name", "small"], "sampler.max_prompt_tokens=0 stands for a number that train finds"),
         (["--time", "--shape", "llama3-70b", "--nodes", "1"], "no layout of this model fits on this cluster"),
         (
             ["--time", "--shape", "llama3-70b", "--nodes", "32"],
@@ -336,12 +337,11 @@ def test_lengths_of_a_folder_without_steps(
     assert "is no folder of a run that has made a step" in capsys.readouterr().err
 
 
-def test_little_is_not_called_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_little_is_not_called_nothing(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = (0.0, 0.04, 0.05, 4.24, 9.94, 10.4, 2286.0)
     assert [rounded(number) for number in numbers] == ["<0.1", "<0.1", "0.1", "4.2", "9.9", "10", "2,286"]
     assert (range_text((0.01, 0.02)), range_text((4.2, 13.0))) == ("<0.1", "4.2-13")
-    said = plan(
-        capsys, "--config-name", "laptop", "--nodes", "1", "--gpus-per-node", "1", "trainer.num_steps=1"
-    )
+    cluster = ["--nodes", "1", "--gpus-per-node", "1"]
+    said = plan(capsys, "--config-name", "laptop", *cluster, f"model.path={model}", "trainer.num_steps=1")
     assert "GPU hours: <0.1 on H100" in said
     assert "allocation" not in said
