@@ -1,7 +1,7 @@
 # `make help` lists the targets. `make setup` makes the two environments that nearly all of them run in.
 # ARGS="..." goes to the command: make demo ARGS="--seed 2", make test ARGS=tests/data, make bench ARGS="--quick".
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-cuda images demo test test-slow test-fast test-nemo test-clients test-kernels test-te \
+.PHONY: help setup setup-cuda images demo demo-llm test test-slow test-fast test-nemo test-clients test-kernels test-te \
 	test-cuda-build check format reference docs gpu-check profile bench bench-reward experiment
 
 help:  ## list the targets; ARGS="..." passes options to any
@@ -18,6 +18,9 @@ images:  ## build the container images (TAG=latest; see the script)
 
 demo: setup  ## train a small reasoning policy on this machine
 	@.venv/bin/python -m nemo_prorl demo $(ARGS)
+
+demo-llm: setup  ## train a real language model (135M) on this machine
+	@.venv/bin/python -m nemo_prorl demo-llm $(ARGS)
 
 test: setup  ## run the tests but slow ones (ARGS=PATH: those of PATH)
 	@scripts/test.sh $(if $(ARGS),$(ARGS),-m "not slow")

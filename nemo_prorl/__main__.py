@@ -30,6 +30,7 @@ COMMANDS = {
     "verify": "verify",
     "forecast": "forecast",
     "demo": "demo",
+    "demo-llm": "demo_llm",
     "to-megatron": "to_megatron",
     "export": "export",
     "evaluate": "evaluate",

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.runs import Records, train
 from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.demo import build
-from nemo_prorl.demo.levels import read_samples
+from nemo_prorl.demo.solved import read_samples
 from nemo_prorl.engines import environment
 from nemo_prorl.fork.arms import GOES_ON
 

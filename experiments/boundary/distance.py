@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from experiments.boundary.arms import CONTROL
 from experiments.boundary.measure import in_hugging_face_format, measured_name
-from nemo_prorl.demo.levels import read_samples
+from nemo_prorl.demo.solved import read_samples
 from nemo_prorl.demo.tasks import level_of
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.storage import replace_text

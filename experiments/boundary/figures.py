@@ -15,7 +15,8 @@ import numpy as np
 from experiments.boundary import measure
 from experiments.boundary.arms import ARMS
 from experiments.boundary.results import METRICS, Run, Training
-from nemo_prorl.demo.levels import SHOWN, Counts, by_level
+from nemo_prorl.demo.levels import SHOWN, by_level
+from nemo_prorl.demo.solved import Counts
 from nemo_prorl.demo.tasks import TASKS
 
 mpl.use("Agg")

@@ -10,7 +10,8 @@ from statistics import fmean
 from experiments.boundary import figures, measure
 from experiments.boundary.arms import ARMS, CONTROL
 from experiments.boundary.results import Results, Run, from_json, to_json
-from nemo_prorl.demo.levels import Counts, by_level
+from nemo_prorl.demo.levels import by_level
+from nemo_prorl.demo.solved import Counts
 from nemo_prorl.demo.tasks import GROUPS, Level, group_of, level_of
 from nemo_prorl.evaluation.comparison import correlation
 from nemo_prorl.run_folder.storage import replace_text

@@ -22,7 +22,7 @@ from experiments.boundary import distance, measure
 from experiments.boundary.arms import ARMS
 from benchmarks.runs import ROLLOUTS, with_rollouts
 from nemo_prorl.demo import build
-from nemo_prorl.demo.levels import Counts, read_samples
+from nemo_prorl.demo.solved import Counts, read_samples
 from nemo_prorl.demo.tasks import level_of
 from experiments.creativity.index import creativity_indices, mean_index
 from nemo_prorl.run_folder.telemetry import read_metrics

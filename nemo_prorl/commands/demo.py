@@ -13,21 +13,26 @@ from nemo_prorl.engines import environment
 def main(arguments: Sequence[str]) -> int:
     """Runs the demo and returns its exit code."""
     parser = Parser("demo", __doc__)
+    add_arguments(parser, Path("runs/demo"))
+    options = parser.parse_intermixed_args(arguments)
+    device = composed("laptop", options.overrides).trainer.device
+    from nemo_prorl.demo import puzzles, run
+
+    run.check(options.out)
+    show(puzzles.plan(smoke=options.smoke).splitlines())
+    environment.choose_device(device)
+    prepare_engines()
+    return run.main(puzzles.demo(smoke=options.smoke), options)
+
+
+def add_arguments(parser: Parser, out: Path) -> None:
+    """Adds what every demo takes. out: the folder that it writes by default."""
     parser.flag("--smoke", "trains only a few steps, to show that everything runs")
     parser.add_argument("--seed", type=int, default=1, help="seed of data and sampling (default: 1)")
-    parser.path("--out", "OUT", "folder to write (default: runs/demo)", default=Path("runs/demo"))
+    parser.path("--out", "OUT", f"folder to write (default: {out})", default=out)
     parser.option(
         "overrides",
         "KEY=VALUE",
-        "sets an option of both stages, as in `train`, such as trainer.device=cpu",
+        "sets an option of all that is trained and measured, as in `train`, such as trainer.device=cpu",
         nargs="*",
     )
-    options = parser.parse_intermixed_args(arguments)
-    device = composed("laptop", options.overrides).trainer.device
-    from nemo_prorl.demo import run
-
-    run.check(options.out)
-    show(run.plan(smoke=options.smoke).splitlines())
-    environment.choose_device(device)
-    prepare_engines()
-    return run.main(options)

@@ -1,4 +1,4 @@
-"""The demo's picture: what was trained over the steps, and what is solved before and after, by size."""
+"""The demos' pictures: what was trained over the steps, and what is solved before and after, by size or kind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BEFORE, AFTER, RESET = "#8a8a8a", "#b0413e", "#1f2937"
 TRAINING, HELD_OUT = "#d99a3d", "#1d6fd1"
 INCHES, DPI = (8.3, 4.5), 200
 """830 pixels wide on a page, where 9 points are 12 pixels."""
-STAGES = {"demo1": "smaller sizes", "demo2": "all sizes"}
-"""Stage -> what it trains on."""
+STAGES = {"demo1": " smaller sizes", "demo2": " all sizes"}
+"""What a stage of `demo` trains on."""
 
 
 def draw(
@@ -37,15 +37,47 @@ def draw(
         right.legend(
             *axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
         )
-        with replacing_file(path) as aside:
-            figure.savefig(aside, dpi=DPI, format="png")
-        plt.close(figure)
+        _save(figure, path)
+
+
+def draw_kinds(
+    path: Path, records: Sequence[Mapping[str, Any]], kinds: Mapping[str, Mapping[str, Any]], *, k: int
+) -> None:
+    """Draws the training run on the left, and pass@1 and pass@k of each kind of problem on the right, with intervals.
+    kinds: kind -> `solved.compare`."""
+    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
+        figure = plt.figure(figsize=(INCHES[0], 3.2), layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.25))
+        _draw_training(left.subplots(), records)
+        axes = right.subplots(1, 2, sharey=True)
+        for axis, (key, title) in zip(
+            axes, (("pass_at_1", "pass@1"), ("pass_at_k", f"pass@{k}")), strict=True
+        ):
+            for shift, when, colour in ((-0.2, "before", BEFORE), (0.2, "after", AFTER)):
+                values = [change[f"{key}_{when}"] for change in kinds.values()]
+                bounds = [change[f"{key}_{when}_interval"] for change in kinds.values()]
+                errors = [[v - low for v, (low, _) in zip(values, bounds, strict=True)],
+                          [high - v for v, (_, high) in zip(values, bounds, strict=True)]]  # fmt: skip
+                places = [place + shift for place in range(len(kinds))]
+                axis.bar(
+                    places, values, 0.38, color=colour, label=when, yerr=errors, error_kw={"linewidth": 1}
+                )
+            axis.set(title=title, ylim=(0, 1), xticks=range(len(kinds)), xticklabels=kinds)
+            _plain(axis)
+        axes[0].legend(loc="upper left", frameon=False)
+        _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    with replacing_file(path) as aside:
+        figure.savefig(aside, dpi=DPI, format="png")
+    plt.close(figure)
 
 
 def _draw_training(axis: Any, records: Sequence[Mapping[str, Any]]) -> None:
     for metric, label, look in (
-        ("reward/pass_rate", "training (T = 1.2)", {"color": TRAINING, "linewidth": 1.2}),
-        ("validation/pass_at_1", "held out (T = 1)", {"color": HELD_OUT, "marker": "o", "markersize": 4}),
+        ("reward/pass_rate", "training", {"color": TRAINING, "linewidth": 1.2}),
+        ("validation/pass_at_1", "held out", {"color": HELD_OUT, "marker": "o", "markersize": 4}),
     ):
         points = [(record["step"], record[metric]) for record in records if metric in record]
         axis.plot(*zip(*points, strict=True), label=label, **look) if points else None
@@ -56,9 +88,8 @@ def _draw_training(axis: Any, records: Sequence[Mapping[str, Any]]) -> None:
         if number:
             axis.axvline(step, color=RESET, linestyle="--", linewidth=1)
             axis.text(step, 0.02, " hard reset", transform=axis.get_xaxis_transform(), color=RESET)
-        axis.text(
-            step, 0.97, f" {STAGES[stage]}", transform=axis.get_xaxis_transform(), va="top", color=RESET
-        )
+        what = STAGES.get(stage, "")
+        axis.text(step, 0.97, what, transform=axis.get_xaxis_transform(), va="top", color=RESET)
     axis.set(title="Share of right responses", xlabel="training step", ylim=(0, 1))
     axis.legend(loc="lower right", bbox_to_anchor=(1, 0.07), frameon=False)
     _plain(axis)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.demo import run
+from nemo_prorl.demo import language, puzzles, run
 from nemo_prorl.demo.run import _make_room
 
 
@@ -73,7 +73,8 @@ def test_a_summary_of_the_run_is_first_against_last_and_what_lay_between() -> No
 
 
 @pytest.mark.parametrize("smoke", [False, True])
-def test_the_plan_says_how_long_it_takes_at_80_columns(smoke: bool) -> None:
-    lines = run.plan(smoke=smoke).splitlines()
-    assert any("minutes" in line for line in lines)
-    assert max(map(len, lines)) <= 80
+def test_the_plans_say_how_long_it_takes_at_80_columns(smoke: bool) -> None:
+    for plan in (puzzles.plan(smoke=smoke), language.plan(smoke=smoke, num_steps=100)):
+        lines = plan.splitlines()
+        assert any("minutes" in line for line in lines)
+        assert max(map(len, lines)) <= 80

@@ -21,7 +21,8 @@ from experiments.boundary.__main__ import main  # noqa: E402
 from nemo_prorl.config.compose import compose  # noqa: E402
 from nemo_prorl.data.mix import render  # noqa: E402
 from nemo_prorl.demo import build, tasks  # noqa: E402
-from nemo_prorl.demo.levels import SHOWN, Counts  # noqa: E402
+from nemo_prorl.demo.levels import SHOWN  # noqa: E402
+from nemo_prorl.demo.solved import Counts  # noqa: E402
 from nemo_prorl.demo.tiny_policy import build_tokenizer, write_random_policy  # noqa: E402
 
 LEVELS = [(name, size) for name, task in tasks.TASKS.items() for size in task.measured]

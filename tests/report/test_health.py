@@ -91,6 +91,7 @@ def test_progress_says_how_the_run_goes_on(
             changed_from_step_31(**{"dynamic_sampling/num_failed_rollouts": 400.0}),
             "were not graded",
         ),
+        ("Temperature", lambda r: r | {"objective/entropy": 5.5}, "5.5 nats of entropy a token and"),
         ("Clipping", changed_from_step_31(**{"objective/clip_high_fraction": 0.3}), "30."),
         ("Largest ratio", changed_from_step_31(**{"objective/ratio_max": 23.0}), "is 23: the updates"),
         ("Largest ratio", lambda r: r | {"objective/ratio_max": 11.0} if r["step"] == 60 else r, "is 11"),

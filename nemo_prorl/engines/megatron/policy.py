@@ -178,7 +178,7 @@ class MegatronPolicy:
             return self._head(hidden, feed), result
 
         on_cpu = not torch.cuda.is_available()
-        with cpu.threads(self.config.trainer.cpu_threads) if on_cpu else nullcontext():
+        with cpu.passes(self.config.trainer.cpu_threads) if on_cpu else nullcontext():
             results: list[dict[str, torch.Tensor]] = core.get_forward_backward_func()(
                 forward_step_func=forward_step,
                 data_iterator=feeds,

@@ -16,6 +16,8 @@ from nemo_prorl.training.control.checks import RECENT, Followed
 
 PATIENCE = 3
 """Consecutive steps with a warning before the log gets it, because one step may be an exception."""
+AT_ONCE = frozenset({"Temperature"})
+"""Checks that the log repeats after one step: the entropy of thousands of tokens is no exception."""
 CALM = RECENT
 """Consecutive steps without a warning after which it has passed; until then the log does not repeat it."""
 
@@ -48,7 +50,7 @@ class Alarms:
                     if self._num_calm[title] == CALM:
                         del self._num_calm[title]
                         said.append(f"passed after step {step}: {title}: {check.text}")
-                elif self._num_bad[title] == PATIENCE:
+                elif self._num_bad[title] == (1 if title in AT_ONCE else PATIENCE):
                     self._num_calm[title] = 0
                     said.append(f"alarm after step {step}: {title}: {check.text}")
         except Exception as error:  # a defect in a check must not end the run

@@ -57,6 +57,17 @@ def test_a_first_step_that_is_an_exception_is_no_alarm() -> None:
     assert said(alarms, others) == []
 
 
+def test_noise_is_said_after_the_first_step() -> None:
+    noise = [record | {"objective/entropy": 5.5, "reward/pass_rate": 0.04} for record in records(10)]
+    ((step, line),) = said(Alarms(config()), noise)
+    assert step == 1
+    assert line.startswith(
+        "alarm after step 1: Temperature: Rollouts at temperature 1.2 have 5.5 nats of entropy"
+    )
+    assert "4% are right" in line
+    assert line.endswith("Lower sampler.temperature, such as to 0.8.")
+
+
 def test_a_value_that_wavers_about_its_threshold_is_one_alarm() -> None:
     made = [
         record | {"dynamic_sampling/informative_share": 0.2 if record["step"] % 8 < 5 else 0.33}

