@@ -82,15 +82,21 @@ def build() -> None:
     """Writes the model, unless it is there, and the prompt files. Raises ConfigError as `smollm2.write_model`."""
     if not (BASE / "model").is_dir():
         smollm2.write_model(BASE / "model", BASE)
+    write_prompts(BASE / "data")
+    replace_text(BASE / "built_by", _fingerprint())
+
+
+def write_prompts(folder: Path) -> None:
+    """Writes a training file of each kind, measured.parquet with all held-out problems, and validation.parquet with
+    every second of them."""
     train, held_out = calculations()
-    write_rows(BASE / "data/arithmetic.parquet", train)
+    write_rows(folder / "arithmetic.parquet", train)
     for number, name in enumerate(("one-rule", "two-rules"), start=1):
         train = list(instructions(TRAIN_TOPICS, number, count=300 * number, split="train"))
-        write_rows(BASE / f"data/{name}.parquet", train)
+        write_rows(folder / f"{name}.parquet", train)
         held_out += instructions(HELD_OUT_TOPICS, number, count=NUM_HELD_OUT, split="held_out")
-    write_rows(BASE / "data/measured.parquet", held_out)
-    write_rows(BASE / "data/validation.parquet", held_out[::2])
-    replace_text(BASE / "built_by", _fingerprint())
+    write_rows(folder / "measured.parquet", held_out)
+    write_rows(folder / "validation.parquet", held_out[::2])
 
 
 def _fingerprint() -> str:

