@@ -1,11 +1,11 @@
 """Compares our trainer with TRL's GRPOTrainer on the same work: seconds per step, memory, and time to a reward.
 
-    make bench [ARGS="--quick"]    [ARGS="--works laptop --arms ours trl_vllm --seeds 1 2 3"]
+    make bench [ARGS="--quick"]    [ARGS="--works smollm2 smollm2_tail --arms ours trl_vllm --seeds 1 2 3"]
 
 Both have the same policy, prompts in the same order, reward service, rollouts, lengths, batch, updates, loss and
 optimizer. Both evaluate held-out prompts equally often, and that time does not count. The arms take turns seed by seed;
 finished runs are not repeated. Prints the configuration of each side, tables and ratios, and writes peer.json and
-peer_WORK.png into the folder.
+peer_WORK.png into the folder. The works other than laptop train a real model of 135M parameters, with 20 GB of memory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.peer.long_texts import LONG_TEXTS, write_long_texts
 from benchmarks.peer.processes import PeakMemory, held_mib
 from benchmarks.peer.work import Work, configured, our_config, our_options, trl_options
 from benchmarks.runs import Panel, Records, build_tiny_policy, draw, points, train
 from nemo_prorl.config import RewardConfig
-from nemo_prorl.demo.build import BASE, train_files, validation_file
+from nemo_prorl.demo import build, language
 from nemo_prorl.engines import environment
 from nemo_prorl.reward_sources.service import running_service
 from nemo_prorl.run_folder.storage import replace_text
@@ -47,12 +48,45 @@ PANELS = (
     Panel(metric="time/step_s", title="seconds per step"),
 )
 
-WORKS = {
-    "laptop": Work(num_steps=10, max_response_tokens=128, validation_interval=2),
-    "long": Work(num_steps=6, max_response_tokens=176, validation_interval=6, policy="runs/random_policy"),
-}
-"""laptop: policy and lengths of conf/laptop.yaml. long: random weights, whose responses hardly ever end before they
-fill all positions of the policy; it learns nothing."""
+LAPTOP = Work(
+    config_name="laptop",
+    policy=str(build.policy_folder(build.BASE)),
+    train={str(path): weight for path, weight in build.train_files(build.BASE, 0).items()},
+    held_out_file=str(build.validation_file(build.BASE)),
+    num_steps=10,
+    max_response_tokens=128,
+    validation_interval=2,
+)
+"""Policy and lengths of conf/laptop.yaml."""
+DATA = language.BASE / "data"
+SMOLLM2 = Work(
+    config_name="smollm2",
+    policy=str(language.BASE / "model"),
+    train={str(DATA / f"{name}.parquet"): 1 for name in ("one-rule", "two-rules", "arithmetic")},
+    held_out_file=str(DATA / "validation.parquet"),
+    num_steps=10,
+    max_response_tokens=96,
+    validation_interval=5,
+    num_rollouts=8,
+    updates_per_step=2,
+    max_prompt_tokens=128,
+    temperature=1.0,
+    learning_rate=2e-5,
+    held_out=72,
+    trl_pass_rollouts=8,  # with all 32 of an update, a process of TRL's would need more than 9 GB
+)
+"""A pretrained model of 135M parameters, trained on what `make demo-llm` trains it on."""
+SMOLLM2_TAIL = replace(
+    SMOLLM2,
+    train={str(DATA / "one-rule.parquet"): 7, str(LONG_TEXTS): 1},
+    num_steps=6,
+    max_response_tokens=256,
+    validation_interval=6,
+    prompts_per_step=8,
+    held_out=24,
+)
+"""The same model with a tail of lengths like that of reasoning models: TODO."""
+WORKS = {"laptop": LAPTOP, "smollm2": SMOLLM2, "smollm2_tail": SMOLLM2_TAIL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +94,7 @@ class Arm:
     """One trainer in one configuration."""
 
     title: str
-    works: Sequence[str] = ("laptop", "long")
+    works: Sequence[str] = tuple(WORKS)
     """Names of the works that it does."""
     overrides: Sequence[str] | None = None
     """Overrides of our configuration; None if the trainer is TRL's."""
@@ -81,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--works", nargs="+", choices=list(WORKS), default=list(WORKS))
+    parser.add_argument("--works", nargs="+", choices=list(WORKS), default=["laptop"])
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--steps", type=int, help="steps of each run (default: those of the work)")
@@ -94,12 +128,8 @@ def main() -> None:
     check(options.processes)
     out = options.out or Path("runs/peer_quick" if options.quick else "runs/peer")
     seeds = options.seeds[:1] if options.quick else options.seeds
-    build_tiny_policy()
     for name in options.works:
-        if not Path(WORKS[name].policy).is_dir():
-            from nemo_prorl.demo.tiny_policy import write_random_policy  # imports torch
-
-            write_random_policy(Path(WORKS[name].policy), seed=1)
+        prepare(WORKS[name])
     numbers: dict[str, Any] = {}
     with running_service(RewardConfig(), out) as service:
         for name in options.works:
@@ -144,6 +174,17 @@ def check(num_processes: int) -> None:
         sys.exit(f"error: --processes {num_processes} does not divide an update: write 1, 2 or 4.")
 
 
+def prepare(work: Work) -> None:
+    """Writes the policy and the prompt files of the work, unless they are there. Exits with the error of what writes
+    them."""
+    if work.config_name == "laptop":
+        build_tiny_policy()
+        return
+    if not language.is_built() and subprocess.run([sys.executable, "-m", language.__name__]).returncode:
+        sys.exit(1)
+    write_long_texts()
+
+
 def run(folder: Path, arm: Arm, work: Work, seed: int, url: str, service_pid: int) -> tuple[Records, float]:
     """Returns the records of one run and the peak memory of its processes in MiB. A finished run is read from its
     folder."""
@@ -161,7 +202,7 @@ def run(folder: Path, arm: Arm, work: Work, seed: int, url: str, service_pid: in
             else:
                 overrides = [f"{key}={value}" for key, value in our_options(work).items()]
                 overrides += [*arm.overrides, f"seed={seed}"]
-                train(folder, url, overrides, num_ranks=work.num_processes)
+                train(folder, url, overrides, config_name=work.config_name, num_ranks=work.num_processes)
         replace_text(measured, json.dumps({"wanted": wanted, "peak_mib": memory.peak_mib}) + "\n")
         found = {"peak_mib": memory.peak_mib}
     if arm.overrides is None:
@@ -207,13 +248,13 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
 
     tokenizer = AutoTokenizer.from_pretrained(work.policy)
     mix = PromptMix(
-        {str(path): weight for path, weight in train_files(BASE, 0).items()},
+        work.train,
         seed=seed,
         tokenizer=tokenizer,
         max_prompt_tokens=work.max_prompt_tokens,
     )
     validation, _ = held_out(
-        [str(validation_file(BASE))],
+        [work.held_out_file],
         tokenizer=tokenizer,
         max_prompts=work.held_out,
         max_prompt_tokens=work.max_prompt_tokens,

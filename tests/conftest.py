@@ -41,6 +41,7 @@ TOGETHER = (
     ("tests/slurm/",),
     ("tests/engines/megatron/",),
     ("tests/engines/vllm/",),
+    ("tests/demo/test_smollm2.py", "tests/demo/test_smollm2_tokenizer.py"),
     (
         "tests/reward/frontends/",
         *(
@@ -49,8 +50,8 @@ TOGETHER = (
         ),
     ),
 )
-"""Folders and files whose tests share what takes long to start: a Slurm cluster, jobs of several ranks, an engine, a
-reward service."""
+"""Folders and files whose tests share what takes long to start or to fetch: a Slurm cluster, jobs of several ranks, an
+engine, a model, a reward service."""
 
 
 def unit(nodeid: str) -> str:

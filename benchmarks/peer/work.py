@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nemo_prorl.commands.parsing import composed
 from nemo_prorl.config import RunConfig
-from nemo_prorl.demo.build import BASE, policy_folder
+from nemo_prorl.config.compose import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The size of the work, which is the same on both sides."""
+    """What is trained on what, and the size of the work; the same on both sides."""
 
+    config_name: str
+    """Our configuration in conf/, from which the options below differ."""
+    policy: str
+    train: Mapping[str, int]
+    """Weight of each prompt file."""
+    held_out_file: str
     num_steps: int
     max_response_tokens: int
     validation_interval: int
@@ -27,8 +33,8 @@ class Work:
     learning_rate: float = 1e-4
     held_out: int = 112
     held_out_rollouts: int = 4
-    policy: str = str(policy_folder(BASE))
-    """The trained policy's folder; one that does not exist gets random weights."""
+    trl_pass_rollouts: int = 0
+    """Rollouts that a process of TRL's takes in a pass, accumulating gradients over an update; 0: all of the update."""
     num_processes: int = 2
     """Processes on each side, with one thread each."""
 
@@ -41,7 +47,7 @@ ROWS = (
     ("steps, updates per step", "trainer.num_steps trainer.updates_per_step", "max_steps steps_per_generation"),
     ("prompts per step", "trainer.prompts_per_step", ""),
     ("rollouts per prompt", "sampler.num_rollouts", "num_generations"),
-    ("rollouts per update and process", "", "per_device_train_batch_size gradient_accumulation_steps"),
+    ("rollouts per pass and process", "", "per_device_train_batch_size gradient_accumulation_steps"),
     ("padded tokens per pass", "trainer.micro_batch_tokens", ""),
     ("length of prompt and response", "sampler.max_prompt_tokens sampler.max_response_tokens", "max_completion_length"),
     ("temperature", "sampler.temperature", "temperature top_p top_k"),
@@ -85,13 +91,18 @@ def configured(work: Work, overrides: Sequence[str]) -> str:
 
 def our_config(work: Work, overrides: Sequence[str] = ()) -> RunConfig:
     """Returns our side's configuration."""
-    return composed("laptop", [*(f"{key}={value}" for key, value in our_options(work).items()), *overrides])
+    return composed(
+        work.config_name, [*(f"{key}={value}" for key, value in our_options(work).items()), *overrides]
+    )
 
 
 def our_options(work: Work) -> dict[str, Any]:
-    """Returns our side's differences from conf/laptop.yaml."""
+    """Returns our side's differences from its configuration."""
+    files = ", ".join(f"{quoted(path)}: {weight}" for path, weight in work.train.items())
     return {
         "model.path": work.policy,
+        "data.train": f"{{{files}}}",
+        "data.validation": f"[{quoted(work.held_out_file)}]",
         "trainer.num_steps": work.num_steps,
         "trainer.prompts_per_step": work.prompts_per_step,
         "trainer.updates_per_step": work.updates_per_step,
@@ -115,8 +126,9 @@ def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
     """Returns the arguments of GRPOConfig that correspond to our side's configuration."""
     ours = our_config(work)
     trainer, algorithm = ours.trainer, ours.algorithm
-    update_rollouts = work.prompts_per_step * work.num_rollouts // work.updates_per_step
-    held_out = work.held_out * work.held_out_rollouts
+    update_rollouts = work.prompts_per_step * work.num_rollouts // work.updates_per_step // work.num_processes
+    num_passes = max(1, update_rollouts // work.trl_pass_rollouts) if work.trl_pass_rollouts else 1
+    held_out = work.held_out * work.held_out_rollouts // work.num_processes
     vllm = {
         "vllm_mode": "colocate",
         "vllm_max_model_length": work.context_tokens,
@@ -130,10 +142,10 @@ def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
         "model_init_kwargs": {"dtype": "float32"},
         "gradient_checkpointing": False,
         "max_steps": work.num_steps * work.updates_per_step,
-        "per_device_train_batch_size": update_rollouts // work.num_processes,
-        "gradient_accumulation_steps": 1,
+        "per_device_train_batch_size": update_rollouts // num_passes,
+        "gradient_accumulation_steps": num_passes,
         "ddp_find_unused_parameters": False,
-        "steps_per_generation": work.updates_per_step,
+        "steps_per_generation": work.updates_per_step * num_passes,
         "num_iterations": 1,
         "num_generations": work.num_rollouts,
         "max_completion_length": work.max_response_tokens,
@@ -158,7 +170,7 @@ def trl_options(work: Work, seed: int, *, use_vllm: bool) -> dict[str, Any]:
         "eval_strategy": "steps",
         "eval_steps": work.validation_interval * work.updates_per_step,
         "eval_on_start": True,
-        "per_device_eval_batch_size": held_out // work.num_processes,
+        "per_device_eval_batch_size": held_out // num_passes,
         "num_generations_eval": work.held_out_rollouts,
         "logging_steps": work.updates_per_step,
         "save_strategy": "no",

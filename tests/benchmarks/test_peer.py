@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -126,7 +127,7 @@ def test_the_table_has_a_line_an_arm_and_a_ratio_to_each_other(peer: ModuleType)
     assert len({line.count("|") for line in lines}) == 1
 
 
-@pytest.mark.parametrize("name", ["laptop", "long"])
+@pytest.mark.parametrize("name", ["laptop", "smollm2", "smollm2_tail"])
 def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
     """Options with the same meaning on both sides have the same value. `configured` fails for an option that it does
     not read."""
@@ -134,13 +135,17 @@ def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
     from nemo_prorl.commands.parsing import composed
 
     work = peer.WORKS[name]
-    config = composed("laptop", [f"{key}={value}" for key, value in our_options(work).items()])
+    config = composed(work.config_name, [f"{key}={value}" for key, value in our_options(work).items()])
     theirs = trl_options(work, 1, use_vllm=True)
     trainer, algorithm = config.trainer, config.algorithm
     rollouts = trainer.prompts_per_step * config.sampler.num_rollouts
-    per_update = theirs["per_device_train_batch_size"] * work.num_processes
-    assert per_update * theirs["steps_per_generation"] == rollouts
-    assert theirs["steps_per_generation"] == trainer.updates_per_step
+    per_pass = theirs["per_device_train_batch_size"] * work.num_processes
+    assert per_pass * theirs["steps_per_generation"] == rollouts
+    assert theirs["steps_per_generation"] == trainer.updates_per_step * theirs["gradient_accumulation_steps"]
+    assert theirs["max_steps"] == trainer.num_steps * trainer.updates_per_step
+    assert (config.data.train, config.data.validation) == (work.train, [work.held_out_file])
+    assert (config.model.path, config.model.precision.value) == (work.policy, "fp32")
+    assert theirs["model_init_kwargs"] == {"dtype": "float32"}
     assert theirs["max_completion_length"] == config.sampler.max_response_tokens
     assert theirs["temperature"] == config.sampler.temperature
     assert theirs["learning_rate"] == trainer.learning_rate
@@ -151,6 +156,45 @@ def test_both_sides_are_told_the_same(peer: ModuleType, name: str) -> None:
     assert theirs["beta"] == algorithm.kl_beta > 0
     assert theirs["eval_steps"] == config.validation.interval * trainer.updates_per_step
     assert "max_completion_length=" in configured(work, ())
+
+
+@pytest.mark.parametrize("size", [{}, {"prompts_per_step": 8, "held_out": 8}])
+@pytest.mark.parametrize("num_processes", [1, 2, 4])
+@pytest.mark.parametrize("name", ["laptop", "smollm2", "smollm2_tail"])
+def test_passes_of_trl_hold_all_rollouts(
+    peer: ModuleType, name: str, num_processes: int, size: dict[str, int]
+) -> None:
+    """Whatever the number of processes, and with --quick, no rollout is left over and no pass is larger than it may
+    be. Held-out groups are not split between batches."""
+    from benchmarks.peer.work import trl_options
+
+    work = replace(peer.WORKS[name], num_processes=num_processes, **size)
+    theirs = trl_options(work, 1, use_vllm=True)
+    of_pass, of_evaluation = theirs["per_device_train_batch_size"], theirs["per_device_eval_batch_size"]
+    rollouts = work.prompts_per_step * work.num_rollouts
+    assert of_pass * theirs["gradient_accumulation_steps"] * work.updates_per_step * num_processes == rollouts
+    assert not work.trl_pass_rollouts or of_pass <= work.trl_pass_rollouts
+    assert of_evaluation * num_processes % work.held_out_rollouts == 0
+    assert work.held_out * work.held_out_rollouts % (of_evaluation * num_processes) == 0
+
+
+def test_every_step_of_the_tail_has_one_long_text(
+    peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the lengths, and so the seconds, would differ from step to step."""
+    from benchmarks.peer.long_texts import write_long_texts
+    from nemo_prorl.demo import build, language
+
+    monkeypatch.chdir(tmp_path)
+    language.write_prompts(language.BASE / "data")
+    write_long_texts()
+    work = replace(peer.WORKS["smollm2_tail"], policy=str(build.BASE_POLICY), max_prompt_tokens=10_000)
+    found, held_out = peer.prompts(work, 1)
+    assert len(found) == work.num_steps * work.prompts_per_step
+    for step in range(0, len(found), work.prompts_per_step):
+        sources = [row["uid"].split("/")[0] for row in found[step : step + work.prompts_per_step]]
+        assert sources.count("long") == 1
+    assert len(held_out) == work.held_out
 
 
 def test_without_trl_it_says_what_to_do(

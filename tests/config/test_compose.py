@@ -250,7 +250,7 @@ def test_a_mistake_in_a_stage_names_the_stage(tmp_path: Path) -> None:
 
 def test_a_missing_configuration_is_one_sentence(tmp_path: Path) -> None:
     assert "did you mean laptop?" in mistake(name="lapto")
-    assert "laptop, small, small_cpu, stories, train" in mistake(name="zebra")
+    assert "laptop, small, small_cpu, smollm2, stories, train" in mistake(name="zebra")
     assert "does not exist" in mistake(name=str(tmp_path / "nothing.yaml"))
 
 

@@ -104,7 +104,7 @@ def test_the_summary_names_each_kind_and_shows_responses_that_changed(
     for when, right in (("before", 0), ("after", 1)):
         samples = [
             {
-                "uid": row.uid,
+                "uid": f"{row.uid}#0",
                 "sibling": n,
                 "score": float(right * n == 0 and right),
                 "response": f"{when}\n" * 40,
