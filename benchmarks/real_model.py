@@ -95,7 +95,7 @@ def main() -> int:
     records = read_metrics(run / "metrics.jsonl")
     summary = summarise(records)
     replace_text(options.out / "real_model.json", json.dumps(summary, indent=1) + "\n")
-    draw(options.out / "real_model.png", f"{options.model.name}", PANELS, {"": [records]})
+    draw(options.out / "real_model.png", "A real model", PANELS, {options.model.resolve().name: [records]})
     print("\n".join(lines(summary)))
     print(f"\n{options.out / 'real_model.json'}, {options.out / 'real_model.png'}")
     return 0
