@@ -63,8 +63,9 @@ def draw_kinds(
                     places, values, 0.38, color=colour, label=when, yerr=errors, error_kw={"linewidth": 1}
                 )
             axis.set(title=title, ylim=(0, 1), xticks=range(len(kinds)), xticklabels=kinds)
+            axis.set_axisbelow(True)
             _plain(axis)
-        axes[0].legend(loc="upper left", frameon=False)
+        right.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
         _save(figure, path)
 
 
