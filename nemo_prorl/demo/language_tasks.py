@@ -123,7 +123,9 @@ RULES: tuple[tuple[Rule, ...], ...] = (
 
 
 def instructions(topics: Sequence[str], num_rules: int, *, count: int, split: str) -> Iterator[Row]:
-    """Yields `count` distinct prompts with so many rules of different kinds, about each topic in turn."""
+    """Yields `count` distinct prompts with so many rules of different kinds, about each topic in turn.
+
+    The topic counts as a rule, too: a response that does not name it earns only a part of the reward."""
     stream = random.Random(f"{split}/{num_rules}")
     kind, seen = KINDS[num_rules - 1], set[str]()
     while len(seen) < count:
@@ -139,8 +141,8 @@ def instructions(topics: Sequence[str], num_rules: int, *, count: int, split: st
             split=split,
             messages=({"role": "user", "content": prompt},),
             task={
-                "instruction_id_list": [rule.name for rule in rules],
-                "kwargs": [dict(rule.arguments) for rule in rules],
+                "instruction_id_list": ["keywords:existence", *(rule.name for rule in rules)],
+                "kwargs": [{"keywords": [topic.split()[-1]]}, *(dict(rule.arguments) for rule in rules)],
                 "strict": True,
             },
         )

@@ -70,7 +70,10 @@ def test_held_out_instructions_are_distinct_and_share_no_topic_with_training() -
         held_out = list(instructions(HELD_OUT_TOPICS, num_rules, count=NUM_HELD_OUT, split="held_out"))
         assert (len(prompts(train)), len(prompts(held_out))) == (300, NUM_HELD_OUT)
         assert not {topic for topic in TRAIN_TOPICS for text in prompts(held_out) if f" {topic}." in text}
-        assert {len(row.task["instruction_id_list"]) for row in train} == {num_rules}
+        assert {len(row.task["instruction_id_list"]) for row in train} == {1 + num_rules}
+        for row in held_out:
+            (named,) = row.task["kwargs"][0]["keywords"]
+            assert f" {named}. " in row.messages[0]["content"]
         assert held_out == list(
             instructions(HELD_OUT_TOPICS, num_rules, count=NUM_HELD_OUT, split="held_out")
         )
