@@ -16,7 +16,7 @@ from pathlib import Path
 from experiments.boundary.arms import ARMS, CONTROL
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k
 from nemo_prorl.demo import build
-from nemo_prorl.demo.levels import Counts, count
+from nemo_prorl.demo.solved import Counts, count
 from nemo_prorl.evaluation.comparison import MARGIN, sort
 from nemo_prorl.evaluation.results import Estimate
 from nemo_prorl.run_folder.storage import replace_text
