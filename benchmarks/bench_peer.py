@@ -81,6 +81,7 @@ SMOLLM2_TAIL = replace(
     train={**dict.fromkeys(SMOLLM2.train, 7), str(LONG_TEXTS): 3},
     num_steps=6,
     max_response_tokens=256,
+    learning_rate=1e-6,  # so small that the lengths stay as they are
     validation_interval=6,
     prompts_per_step=8,
     held_out=24,
@@ -239,9 +240,10 @@ def run_trl(folder: Path, arm: Arm, work: Work, seed: int, url: str) -> None:
         sys.exit(f"error: TRL ended with code {code} ({folder / 'trl.log'}): {' / '.join(last)}")
 
 
-def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def prompts(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Returns the rendered prompts of all steps, and the held-out ones. `task` is JSON, because the rows of the two
-    domains have different fields."""
+    domains have different fields. `unfinished_factor` is what our side's shaping multiplies the score of a response
+    that does not end by; it counts in training alone."""
     environment.prepare()
     from transformers import AutoTokenizer
 
@@ -261,6 +263,7 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
         max_prompts=work.held_out,
         max_prompt_tokens=work.max_prompt_tokens,
     )
+    taken = mix.take(work.num_steps * work.prompts_per_step)
     rows = [
         [
             {
@@ -269,10 +272,11 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, str]], list[dict[str,
                 "domain": prompt.domain,
                 "task": json.dumps(dict(prompt.task)),
                 "uid": prompt.uid,
+                "unfinished_factor": factor,
             }
             for prompt in part
         ]
-        for part in (mix.take(work.num_steps * work.prompts_per_step), validation)
+        for part, factor in ((taken, our_config(work).shaping.termination_factor), (validation, 1.0))
     ]
     return rows[0], rows[1]
 

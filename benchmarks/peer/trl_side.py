@@ -26,7 +26,7 @@ def main() -> None:
 
     import torch
     from datasets import Dataset
-    from transformers import PrinterCallback
+    from transformers import AutoTokenizer, PrinterCallback
     from trl import GRPOConfig, GRPOTrainer
 
     from reward.client import RewardClient
@@ -34,12 +34,13 @@ def main() -> None:
     torch.set_num_threads(1)
     if work["options"]["use_vllm"]:
         make_vllm_work_on_cpu(work["kv_cache_mib"])
+    end_token = AutoTokenizer.from_pretrained(work["policy"]).eos_token_id
     with RewardClient(urls=[work["reward_url"]]) as client:
         client.wait_until_ready(timeout_s=60)
         clock = clock_of_steps(work["updates_per_step"])
         trainer = GRPOTrainer(
             model=work["policy"],
-            reward_funcs=reward_function(client, clock),
+            reward_funcs=reward_function(client, clock, end_token),
             args=GRPOConfig(output_dir=str(path.parent / "trl"), **work["options"]),
             train_dataset=Dataset.from_list(work["train"]),
             eval_dataset=Dataset.from_list(work["held_out"]),
@@ -102,17 +103,19 @@ def clock_of_steps(updates_per_step: int) -> Any:
     return Clock()
 
 
-def reward_function(client: Any, clock: Any) -> Any:
+def reward_function(client: Any, clock: Any, end_token: int) -> Any:
     """Returns a function that TRL calls when all rollouts of a step are sampled, with each column of the data set as a
-    list."""
+    list. It returns scores, shaped as our side's shaping.termination_factor does."""
     from reward.protocol import ScoreRequest
 
     def verdicts(
         completions: Sequence[str],
+        completion_ids: Sequence[Sequence[int]],
         in_thought: Sequence[bool],
         domain: Sequence[str],
         task: Sequence[str],
         uid: Sequence[str],
+        unfinished_factor: Sequence[float],
         **_: Any,
     ) -> list[float | None]:
         futures = [
@@ -130,7 +133,13 @@ def reward_function(client: Any, clock: Any) -> Any:
             )
         ]
         clock.num_rollouts += len(uid)
-        return [future.result().score for future in futures]  # TRL leaves out None, a failure of the service
+        scores = [future.result().score for future in futures]
+        return [
+            score
+            if score is None or ids[-1] == end_token
+            else score * factor  # TRL leaves out None, a failure
+            for score, ids, factor in zip(scores, completion_ids, unfinished_factor, strict=True)
+        ]
 
     return verdicts
 

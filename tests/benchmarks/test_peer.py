@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -183,6 +184,7 @@ def test_every_step_of_the_tail_has_one_long_text(
 ) -> None:
     """Otherwise the lengths, and so the seconds, would differ from step to step."""
     from benchmarks.peer.long_texts import write_long_texts
+    from nemo_prorl.commands.parsing import composed
     from nemo_prorl.demo import build, language
 
     monkeypatch.chdir(tmp_path)
@@ -195,6 +197,35 @@ def test_every_step_of_the_tail_has_one_long_text(
         sources = [row["uid"].split("/")[0] for row in found[step : step + work.prompts_per_step]]
         assert sources.count("long") == 1
     assert len(held_out) == work.held_out
+    config = composed(work.config_name, [])
+    assert {row["unfinished_factor"] for row in found} == {config.shaping.termination_factor} == {0.0}
+    assert {row["unfinished_factor"] for row in held_out} == {1.0}
+
+
+def test_trl_is_rewarded_as_our_side_is() -> None:
+    """A response without its last token earns the factor's share, as in `shape_reward`; a failed grading no reward."""
+    from benchmarks.peer.trl_side import reward_function
+
+    scores = iter([1.0, 1.0, 0.5, None])
+
+    class Client:
+        def submit(self, request: Any) -> Future[Any]:
+            result: Future[Any] = Future()
+            result.set_result(SimpleNamespace(score=next(scores)))
+            return result
+
+    clock = SimpleNamespace(num_rollouts=0)
+    found = reward_function(Client(), clock, end_token=2)(
+        completions=["a"] * 4,
+        completion_ids=[[5, 2], [5, 6], [2, 7], [5, 6]],
+        in_thought=[False] * 4,
+        domain=["math"] * 4,
+        task=["{}"] * 4,
+        uid=["a"] * 4,
+        unfinished_factor=[0.0, 0.0, 0.5, 0.0],
+    )
+    assert found == [1.0, 0.0, 0.25, None]
+    assert clock.num_rollouts == 4
 
 
 def test_without_trl_it_says_what_to_do(
