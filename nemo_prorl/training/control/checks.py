@@ -39,8 +39,8 @@ FIRST = 5
 """Number of steps at the beginning and at the end of a run whose mean entropies are compared."""
 PASS_AT = f"{VALIDATION}pass_at_"
 NOISE = 3.5
-"""Entropy in nats a token above which rollouts are mostly noise. Reasoning models sample at 0.2 to 2; SmolLM2-135M at
-temperature 1.2 has 5 to 6 and solves a fifth of what it solves at 0.8 (experiments/real_model.md)."""
+"""Entropy in nats a token above which rollouts are mostly noise. Reasoning models sample at 0.2 to 2; SmolLM2-135M has
+5 at temperature 1.2, and solves less than half of what it solves at 0.8 (experiments/real_model.md)."""
 GRAD_SPIKE = 10.0
 """Largest ratio of the recent gradient norm to the whole run's, both as medians."""
 
