@@ -29,10 +29,10 @@ def main() -> None:
     from transformers import AutoTokenizer, PrinterCallback
     from trl import GRPOConfig, GRPOTrainer
 
+    from nemo_prorl.engines.megatron import cpu
     from reward.client import RewardClient
 
     torch.set_num_threads(1)
-    use_onednn()
     if work["options"]["use_vllm"]:
         make_vllm_work_on_cpu(work["kv_cache_mib"])
     end_token = AutoTokenizer.from_pretrained(work["policy"]).eos_token_id
@@ -48,7 +48,10 @@ def main() -> None:
             callbacks=[clock],
         )
         trainer.remove_callback(PrinterCallback)  # the clock prints one line per step
-        trainer.train()
+        # vLLM's packed layers and our passes compute fp32 products with oneDNN; torch by itself uses MKL, which is half
+        # as fast on processors that are not Intel's.
+        with cpu.passes(1):
+            trainer.train()
     if trainer.is_world_process_zero():
         aside = path.with_name("events.part")
         aside.write_text("".join(json.dumps(event) + "\n" for event in clock.events), encoding="utf-8")
@@ -72,21 +75,6 @@ def make_vllm_work_on_cpu(kv_cache_mib: int) -> None:
         layer.cpu_linear = torch.nn.functional.linear
 
     layers.dispatch_cpu_unquantized_gemm = keep_weight
-
-
-def use_onednn() -> None:
-    """Lets torch compute fp32 products with oneDNN where this is exact, in sampling, passes and updates. vLLM's packed
-    layers and our passes do so, too; torch by itself uses MKL, which is half as fast on processors that are not
-    Intel's."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    left, right = (torch.randn(64, 512, generator=generator) for _ in range(2))
-    exact = left.double() @ right.double().t()
-    matmul: Any = torch.backends.mkldnn.matmul
-    before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
-    if (left @ right.t() - exact).abs().max() > 1e-3:  # some processors round to bf16 then
-        matmul.fp32_precision = before
 
 
 def clock_of_steps(updates_per_step: int) -> Any:

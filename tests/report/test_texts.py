@@ -47,14 +47,14 @@ def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(
 def test_a_title_has_what_stands_between_a_system_prompt_and_the_answer(tmp_path: Path) -> None:
     """With a chat template every prompt of a domain may begin with the same hundred characters."""
     frame = "system\nYou are helpful.</s>user\n{}</s>assistant\n"
-    asked = {"a": ("math", "12 + 3"), "b": ("math", "14 + 30"), "c": ("code", "Sort.")}
+    asked = {"a": ("math", "12 + 3"), "b": ("math", "4 + 13"), "c": ("code", "Sort.")}
     records = [
         {"uid": uid, "domain": domain, "prompt": frame.format(question)}
         for uid, (domain, question) in asked.items()
     ]
     write_samples(tmp_path, 0, *records)
     found = {one.title: one.prompt for one in read_conversations(tmp_path)[0]}
-    assert list(found) == [frame.format("Sort."), "12 + 3", "14 + 30"]
+    assert list(found) == [frame.format("Sort."), "12 + 3", "4 + 13"]
     assert all(title in prompt for title, prompt in found.items())
     assert titles(["same", "same"]) == ["same", "same"], "nothing tells them apart"
     assert titles([]) == []
