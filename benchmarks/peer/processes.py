@@ -14,7 +14,7 @@ class PeakMemory:
     """Samples the memory of all descendants of a process in a `with` block and keeps the maximum in `peak_mib`. A page
     that several of them share counts once (PSS)."""
 
-    def __init__(self, root: int, *, leave_out: Collection[int] = (), every_s: float = 0.5) -> None:
+    def __init__(self, root: int, *, leave_out: Collection[int] = (), every_s: float = 2.0) -> None:
         """root: the process id. leave_out: processes that do not count, nor their descendants."""
         self.peak_mib = 0.0
         self._root, self._leave_out, self._every_s = root, frozenset(leave_out), every_s

@@ -84,7 +84,7 @@ def titles(prompts: Sequence[str]) -> list[str]:
 def _num_common(texts: Sequence[str]) -> int:
     """Returns the number of characters with which all texts begin, in whole words."""
     same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
-    return len(re.sub(r"\w+$", "", "".join(letters[0] for letters in same)))
+    return len(re.sub(r"\w+\Z", "", "".join(letters[0] for letters in same)))
 
 
 def _response(record: Mapping[str, Any]) -> Response:
