@@ -61,8 +61,8 @@ BAR = 40
 """Columns of a reward of 1."""
 
 
-def main() -> int:
-    """Trains, prints and draws. Returns the exit code of the training."""
+def arguments() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -71,7 +71,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/real_model"))
     parser.add_argument("--dry-run", action="store_true", help="makes two small steps on a CPU")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of the run")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Trains, prints and draws. Returns the exit code of the training."""
+    options = arguments().parse_args()
     data, run = options.out / "data", options.out / "run"
     write_prompts(data)
     files = ", ".join(

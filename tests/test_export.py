@@ -22,7 +22,7 @@ import yaml
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands.export import parse_size
-from nemo_prorl.commands.model_card import model_card
+from nemo_prorl.commands.model_card import model_card, name_of
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.evaluation import results
@@ -134,6 +134,23 @@ def test_a_run_is_exported_with_its_card(
     assert 0 <= float(low) < 0.5 < float(high) <= 1
     assert str(tmp_path) not in card, "paths of a machine are nobody's business"
     assert str(run_dir.parent) not in card
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("models/Base-1B", "Base-1B"),
+        ("models/Base-1B/", "Base-1B"),
+        (
+            "/home/.cache/huggingface/hub/models--Qwen--Qwen2.5-1.5B/snapshots/8faed761d45a",
+            "Qwen/Qwen2.5-1.5B",
+        ),
+        ("hub/models--gpt2/snapshots/607a30d783df", "gpt2"),
+    ],
+)
+def test_a_base_model_from_the_hubs_cache_has_its_name_there(path: str, name: str) -> None:
+    """The folder's name is a commit."""
+    assert name_of(path) == name
 
 
 def test_evaluations_are_in_the_card_with_their_intervals(run_dir: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_check.__main__ import _parser as parser_of_gpu_check
+from benchmarks.real_model import arguments as parser_of_real_model
 from nemo_prorl.__main__ import load
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
@@ -31,6 +32,8 @@ def check(words: Sequence[str]) -> None:
             check(["python", "-m", "benchmarks.gpu_check", *given.get("ARGS", "").split()])
         case ["python", "-m", "benchmarks.gpu_check", *arguments]:
             parser_of_gpu_check().parse_args(arguments)
+        case ["python", "-m", "benchmarks.real_model", *arguments]:
+            parser_of_real_model().parse_args(arguments)
         case ["python", "-m", "pytest", *paths]:
             assert [path for path in paths if not (ROOT / path).exists()] == []
         case ["python", "-m", "nemo_prorl", name, *arguments]:

@@ -236,7 +236,7 @@ def _difficulty(arguments: Sequence[str]) -> int:
     for domain, fared in table.items():
         print(f"{domain:<14}" + "".join(f"{fared[name]:>10{form}}" for name, form in formats.items()))
     if damaged:
-        print(f"without {', '.join(damaged)} of {run_dir / 'difficulty'}, which cannot be read")
+        show([f"without {', '.join(damaged)} of {run_dir / 'difficulty'}, which cannot be read"])
     return 0
 
 

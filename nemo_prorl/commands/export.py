@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, check_vacant
 from nemo_prorl.config import ConfigError, Precision
 from nemo_prorl.engines import environment
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.engines.megatron import conversion
 
     if checkpoint != options.checkpoint:
-        print(f"exporting {checkpoint}")
+        show([f"exporting {checkpoint}"])
     card = model_card(checkpoint, options.evaluation)
     weights, side_files = conversion.open_checkpoint(checkpoint, dtype=options.dtype)
     if hub is not None:  # the checkpoint can be exported: a mistake must not leave a repository behind
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         weights, side_files, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=card
     )
     size = sum(file.stat().st_size for file in options.out.glob("*.safetensors"))
-    print(f"wrote {options.out} ({size / 1e6:,.1f} MB of weights)")
+    show([f"wrote {options.out} ({size / 1e6:,.1f} MB of weights)"])
     if hub is not None:
         _push(hub, options.push, options.out)
     return 0
@@ -104,7 +105,7 @@ def _push(hub: Any, repository: str, folder: Path) -> None:
         raise ConfigError(
             f"{folder} is complete, but was not uploaded ({_reason(error)}): run `hf upload {repository} {folder}`."
         ) from error
-    print(f"uploaded to {commit.repo_url} (a new repository is private)")
+    show([f"uploaded to {commit.repo_url} (a new repository is private)"])
 
 
 def _reason(error: Exception) -> str:

@@ -24,8 +24,8 @@ def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
     state, provenance = record["state"], record["provenance"]
     run_dir = checkpoint.resolve().parents[1]
     stages = _stages(run_dir, state["stage"])
-    # The first stage's model is the one that all of them started from; a name without its path.
-    base = Path(next(iter(stages.values()))["model"]["path"]).name if stages else ""
+    # The first stage's model is the one that all of them started from.
+    base = name_of(next(iter(stages.values()))["model"]["path"]) if stages else ""
     last_reset = f", the last after step {state['last_reset_step']}" if state["num_resets"] else ""
     facts = {
         "run": run_dir.name,
@@ -60,6 +60,13 @@ def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
         "Not stated here: that of the base model, and of the data it was trained on, applies.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def name_of(model: str) -> str:
+    """Returns the model's name on the hub if its folder is in the hub's cache, models--OWNER--NAME/snapshots/COMMIT;
+    else the folder's name."""
+    in_cache = [part for part in Path(model).parts if part.startswith("models--")]
+    return "/".join(in_cache[-1].split("--")[1:]) if in_cache else Path(model).name
 
 
 def _stages(run_dir: Path, last: str) -> dict[str, dict[str, Any]]:

@@ -50,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.training.control.replay import describe, replay
 
     result = replay(records, config)
-    print(f"{path}: {describe(result, config)}")
+    show([f"{path}: {describe(result, config)}"])
     if given.plot is not None:
         from nemo_prorl.report.replay_figure import draw_replay
 
         draw_replay(result, given.plot, title=f"replay of {path} (open loop)")
-        print(f"\nwrote {given.plot}")
+        show(["", f"wrote {given.plot}"])
     return 0

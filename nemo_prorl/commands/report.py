@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import check_writable_file
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     written = write_report(options.runs, out, with_pictures=not options.no_pictures)
     pictures = [path for path in written if path.suffix == ".png"]
     pages = " and ".join(str(path) for path in written if path not in pictures)
-    print(f"wrote {pages}" + (f", and {len(pictures)} pictures in {pictures[0].parent}" if pictures else ""))
+    show([f"wrote {pages}" + (f", and {len(pictures)} pictures in {pictures[0].parent}" if pictures else "")])
     if options.open:
         webbrowser.open(out.resolve().as_uri())
     return 0

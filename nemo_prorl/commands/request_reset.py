@@ -36,15 +36,15 @@ def main(arguments: Sequence[str]) -> int:
         sign = f"Its last sign of life: {beat['phase']} after step {beat['step']}, {age_s:.0f} s ago."
     except (OSError, ValueError, KeyError, TypeError):
         sign = "It has shown no sign of life yet: it is starting or not running, and will be reset after its next step."
-    print(f"asked stage {stage} in {run_dir} for a reset after its current step.\n{sign}")
+    show([f"asked stage {stage} in {run_dir} for a reset after its current step.", sign])
     while given.wait and markers.is_reset_requested(run_dir):
         if markers.is_done(run_dir, stage) or markers.why_failed(run_dir, stage):
             markers.delete_reset_request(run_dir)
-            print(f"stage {stage} ended before the reset, which is withdrawn.")
+            show([f"stage {stage} ended before the reset, which is withdrawn."])
             return 1
         time.sleep(POLL_S)
     if given.wait:
-        print("the reset is done and in a checkpoint.")
+        show(["the reset is done and in a checkpoint."])
     return 0
 
 

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     jobs = submit.plan_jobs(chain, run_dir=folder, arguments=arguments, sbatch_options=options, root=root)
     default_dir = site_dir or submit.DEFAULT_RUN_DIR
     if not jobs:
-        print(f"every stage is done in {run_dir}: nothing to submit.")
+        show([f"every stage is done in {run_dir}: nothing to submit."])
         return 0
     if given.dry_run:
         text = _dry_run(jobs, run_dir, default_dir, missing_files(_of_jobs(chain, jobs)))

@@ -27,5 +27,5 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.engines.megatron import conversion
 
     conversion.import_hf(options.hf_dir, options.out)
-    print(f"wrote {options.out}")
+    show([f"wrote {options.out}"])
     return 0
