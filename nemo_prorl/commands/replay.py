@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, composed, parse_overrides
 from nemo_prorl.config import ConfigError, ControllerMode
 from nemo_prorl.run_folder.storage import check_writable_file

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser
 from nemo_prorl.config import ConfigError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, check_vacant
 from nemo_prorl.engines import environment
 
