@@ -89,7 +89,7 @@ def _draw(axis: Any, drawing: Drawing) -> None:
     axis.set_title(title, fontsize=8 if "\n" in title else 10)
     axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     axis.set_xlabel("step", fontsize=9)
-    axis.tick_params(labelsize=8)
+    axis.tick_params(which="both", labelsize=8)  # a short logarithmic axis has labels at minor ticks
     axis.grid(alpha=0.2)
     axis.spines[["top", "right"]].set_visible(False)
     if drawing.scale.is_log:
