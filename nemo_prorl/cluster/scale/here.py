@@ -76,10 +76,11 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
             if in_fp32 > NOTABLE * flops:
                 faster = f"{in_fp32 / flops:.1f} times as fast here in fp32"
                 advice = f"matrix products are {faster}: write model.precision=fp32"
+        speed = f"{float(f'{flops / 1e9:.2g}'):g} GFLOP/s"
         return StepHere(
             low_s=CPU_RANGE[0] * seconds,
             high_s=CPU_RANGE[1] * seconds,
-            source=f"estimated from matrix products at {flops / 1e9:.2g} GFLOP/s per rank on this CPU",
+            source=f"estimated from matrix products at {speed} per rank on this CPU",
             advice=advice,
         )
     gpu = next((gpu for key, gpu in GPUS.items() if key.upper() in gpu_name.upper()), None)

@@ -86,17 +86,18 @@ def test_a_known_gpu_has_the_time_of_plan(config: RunConfig) -> None:
 def test_a_cpu_is_measured_and_bf16_is_advised_against_where_it_is_slow(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speeds = {Precision.fp32: 50e9, Precision.bf16: 1e9}
+    speeds = {Precision.fp32: 234e9, Precision.bf16: 4.68e9}
     monkeypatch.setattr(here, "measured_speed", lambda widths, precision, threads: (speeds[precision], 1.0))
     fast = step_here(config, num_ranks=1, gpu_name="")
     assert fast is not None
     assert fast.advice == ""
+    assert "matrix products at 230 GFLOP/s per rank" in fast.source
     slow_config = replace(config, model=replace(config.model, precision=Precision.bf16))
     slow = step_here(slow_config, num_ranks=1, gpu_name="")
     assert slow is not None
     assert slow.advice == "matrix products are 50.0 times as fast here in fp32: write model.precision=fp32"
     assert slow.low_s > 40 * fast.low_s
-    speeds[Precision.bf16] = 60e9
+    speeds[Precision.bf16] = 240e9
     quick = step_here(slow_config, num_ranks=1, gpu_name="")
     assert quick is not None
     assert quick.advice == ""
