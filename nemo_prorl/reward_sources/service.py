@@ -116,10 +116,11 @@ def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardServi
             while not ready.exists():
                 is_over = process.poll() is not None
                 if is_over or time.monotonic() > deadline:
-                    late = f"not ready in {config.ready_timeout_s:g} s"
+                    late = f"not ready in reward.ready_timeout_s={config.ready_timeout_s:g}: a busy machine needs more"
                     why = f"ended with code {process.returncode}" if is_over else late
+                    said = _last_lines(log)
                     raise RewardServiceNotStarted(
-                        f"the reward service did not start ({why}; {log}): {_last_lines(log)}"
+                        f"the reward service did not start ({why}; {log}){f': {said}' if said else '.'}"
                     )
                 time.sleep(0.05)
             url = str(json.loads(ready.read_text(encoding="utf-8"))["url"])

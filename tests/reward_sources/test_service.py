@@ -138,7 +138,8 @@ def test_a_service_that_ends_at_once_says_its_last_words(tmp_path: Path, fake_py
 
 def test_a_service_that_never_gets_ready_is_stopped(tmp_path: Path, fake_python: MakePython) -> None:
     config = fake_python("import time; time.sleep(600)", ready_timeout_s=3.0)
-    with pytest.raises(RewardServiceNotStarted, match="not ready in 3 s"), reward_service(config, tmp_path):
+    said = r"not ready in reward.ready_timeout_s=3: .*reward_service.log\).$"
+    with pytest.raises(RewardServiceNotStarted, match=said), reward_service(config, tmp_path):
         pass
     assert is_gone(int((tmp_path / "pid").read_text()))
 
