@@ -228,6 +228,14 @@ def initialise(tensor_parallel: int, pipeline_parallel: int, *, start_timeout_s:
     return Ranks(layout=layout)
 
 
+def leave(ranks: Ranks) -> None:
+    """Ends the process group of several ranks. Processes that exit soon after `initialise` need it: threads of gloo
+    that still run at the end would abort them."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        ranks.barrier()
+        dist.destroy_process_group()
+
+
 def _meet(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
     """Initialises the default process group and gathers once, which needs working network interfaces. Raises
     RanksDidNotMeet."""

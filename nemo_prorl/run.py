@@ -22,7 +22,7 @@ from nemo_prorl.config.compose import to_dict
 from nemo_prorl.data.inputs import left_out_prompts, prompt_lengths, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
-from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise
+from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise, leave
 from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
@@ -93,6 +93,7 @@ def train(config: RunConfig) -> int:
     if said := ranks.on_main(lambda: stages.said_of_done(run_dir, config.stage.name)):
         if ranks.layout.is_main:
             print(terminal.fitted(said, sys.stdout))
+        leave(ranks)
         return 0
     with ExitStack() as lock:
         ranks.on_main(lambda: lock.enter_context(alone_in(run_dir, is_gone)))
