@@ -41,6 +41,7 @@ from nemo_prorl.cluster.scale.here import ROWS, measured_speed  # noqa: E402
 from nemo_prorl.cluster.scale.roofline import Operations, operations  # noqa: E402
 from nemo_prorl.commands import train  # noqa: E402
 from nemo_prorl.config import RunConfig  # noqa: E402
+from nemo_prorl.demo import language  # noqa: E402
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture  # noqa: E402
 from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.step import StepResult  # noqa: E402
@@ -75,7 +76,7 @@ def main() -> None:
     folder = options.out / options.shape
     shutil.rmtree(folder / "run", ignore_errors=True)
     if options.shape == "smollm2":
-        prepare_smollm2()
+        language.build()
     else:
         build_tiny_policy()
     overrides = [
@@ -93,14 +94,6 @@ def main() -> None:
     profiles, results = profile(folder / "run", 2 + num_timed, 1 + num_timed + num_profiled)
     print_limits([(steps[step], result) for step, result in results.items()], profiles)
     print_functions(profiles, len(results))
-
-
-def prepare_smollm2() -> None:
-    """Writes model and prompts of conf/smollm2.yaml, unless they exist."""
-    from nemo_prorl.demo import language
-
-    if not language.is_built():
-        language.build()
 
 
 # ------------------------------------------------------------------------------------- profiles

@@ -60,8 +60,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/real_model_study"))
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="options of all arms")
     options = parser.parse_args()
-    if not language.is_built():
-        language.build()
+    language.build()
     options.out.mkdir(parents=True, exist_ok=True)
     found = options.out / "results.json"
     results: dict[str, dict[str, Any]] = json.loads(found.read_text()) if found.is_file() else {}

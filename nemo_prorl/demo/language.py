@@ -84,7 +84,9 @@ def is_built() -> bool:
 
 
 def build() -> None:
-    """Writes the model, unless it is there, and the prompt files. Raises ConfigError as `smollm2.write_model`."""
+    """Writes the model and the prompt files, unless they are there. Raises ConfigError as `smollm2.write_model`."""
+    if is_built():
+        return
     if not (BASE / "model").is_dir():
         smollm2.write_model(BASE / "model", BASE)
     write_prompts(BASE / "data")
