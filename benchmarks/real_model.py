@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.runs import Panel, Records, draw, points
 from nemo_prorl.config.compose import quoted
-from nemo_prorl.demo.language import write_prompts
+from nemo_prorl.demo.language import TRAIN_FILES, write_prompts
 from nemo_prorl.fork import arms
 from nemo_prorl.report.runs import PHASES
 from nemo_prorl.run_folder.storage import replace_text
@@ -79,10 +79,7 @@ def main() -> int:
     options = arguments().parse_args()
     data, run = options.out / "data", options.out / "run"
     write_prompts(data)
-    files = ", ".join(
-        f"{quoted(str(data / name))}: 1"
-        for name in ("one-rule.parquet", "two-rules.parquet", "arithmetic.parquet")
-    )
+    files = ", ".join(f"{quoted(str(data / name))}: 1" for name in TRAIN_FILES)
     code = arms.train(
         [
             *("train", "--config-name", "smollm2"),

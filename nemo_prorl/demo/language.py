@@ -31,6 +31,8 @@ from nemo_prorl.run_folder.storage import replace_text
 
 BASE = Path("runs/smollm2")
 """The folder in which conf/smollm2.yaml expects the model and its prompts."""
+TRAIN_FILES = ("one-rule.parquet", "two-rules.parquet", "arithmetic.parquet")
+"""In its folder data, in the order of KINDS."""
 NUM_STEPS, NUM_SAMPLES = 15, 8
 NUM_CORES = len(os.sched_getaffinity(0))
 NUM_RANKS = 2 if NUM_CORES > 1 and psutil.virtual_memory().total > 20 << 30 else 1
@@ -97,10 +99,10 @@ def write_prompts(folder: Path) -> None:
     """Writes a training file of each kind, measured.parquet with all held-out problems, and validation.parquet with
     every second of them."""
     train, held_out = calculations()
-    write_rows(folder / "arithmetic.parquet", train)
-    for number, name in enumerate(("one-rule", "two-rules"), start=1):
+    write_rows(folder / TRAIN_FILES[-1], train)
+    for number, name in enumerate(TRAIN_FILES[:-1], start=1):
         train = list(instructions(TRAIN_TOPICS, number, count=300 * number, split="train"))
-        write_rows(folder / f"{name}.parquet", train)
+        write_rows(folder / name, train)
         held_out += instructions(HELD_OUT_TOPICS, number, count=NUM_HELD_OUT, split="held_out")
     write_rows(folder / "measured.parquet", held_out)
     write_rows(folder / "validation.parquet", held_out[::2])
