@@ -32,8 +32,8 @@ from nemo_prorl.config import RewardConfig
 from nemo_prorl.demo import build, language
 from nemo_prorl.engines import environment
 from nemo_prorl.reward_sources.service import running_service
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.run_folder.telemetry import read_metrics
 
 TRL_PYTHON = Path(".venv-trl/bin/python")
 TRL_SIDE = Path(__file__).parent / "peer" / "trl_side.py"

@@ -13,8 +13,8 @@ from typing import Any
 
 from nemo_prorl.demo.build import BASE, is_built
 from nemo_prorl.fork import arms
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.run_folder.telemetry import read_metrics
 
 Records = Sequence[Mapping[str, Any]]
 ROLLOUTS = "num_rollouts"

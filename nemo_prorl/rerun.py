@@ -21,11 +21,11 @@ from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
 from nemo_prorl.engines.recorded import RecordedGrader, RecordedSampler, Records
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
+from nemo_prorl.run_folder.metrics_file import read_records
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import read_digests, read_rollouts, rollout_files
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import changed_content
-from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.training.control.resets import go_back, reset_policy
 from nemo_prorl.training.sampling.collector import sampling_seed

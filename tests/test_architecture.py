@@ -65,6 +65,37 @@ def assert_no_imports(paths: Iterable[Path], is_forbidden: Callable[[str], bool]
     assert {name: forbidden for name, forbidden in found.items() if forbidden} == {}
 
 
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Returns the groups of modules that lead to each other (Tarjan's strongly connected components)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        path.append(module)
+        for imported in sorted(imports[module]):
+            if imported not in number:
+                visit(imported)
+            if imported in path:
+                lowest[module] = min(lowest[module], lowest[imported])
+        if lowest[module] == number[module]:
+            group = path[path.index(module) :]
+            del path[path.index(module) :]
+            if len(group) > 1 or module in imports[module]:
+                found.append(sorted(group))
+
+    for module in imports:
+        if module not in number:
+            visit(module)
+    return found
+
+
 def test_long_files_are_named() -> None:
     """A long file is no error; the warning asks whether it is still about one thing."""
     for path in [*SOURCES, *TESTS]:
@@ -93,6 +124,23 @@ def test_every_option_and_section_is_documented() -> None:
 def test_only_the_engines_import_megatron_transformer_engine_or_vllm() -> None:
     others = [path for path in SOURCES if "nemo_prorl/engines/" not in name_of(path)]
     assert_no_imports(others, lambda name: starts_with_any(name, ENGINES_ONLY))
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": set()}) == [["a", "b", "c"]]
+
+
+@pytest.mark.medium
+def test_no_file_leads_back_to_itself() -> None:
+    """Neither at the top nor inside functions, for type checkers alone or not."""
+    modules = {module_of(path): path for path in SOURCES}
+
+    def imported(path: Path) -> set[str]:
+        # `from package import name`: name is a module, or it stands in the package.
+        names = [{name, name.rpartition(".")[0]} & modules.keys() for name in structure(path).imports]
+        return {max(found, key=len) for found in names if found}
+
+    assert circles({module: imported(path) for module, path in modules.items()}) == []
 
 
 def test_the_algorithm_is_pure() -> None:

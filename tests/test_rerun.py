@@ -13,8 +13,8 @@ from nemo_prorl.__main__ import main
 from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.run import step_inputs
+from nemo_prorl.run_folder.metrics_file import append_metrics
 from nemo_prorl.run_folder.records import DigestLog
-from nemo_prorl.run_folder.telemetry import append_metrics
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE

@@ -25,7 +25,7 @@ from nemo_prorl.demo import build
 from nemo_prorl.demo.solved import Counts, read_samples
 from nemo_prorl.demo.tasks import level_of
 from experiments.creativity.index import creativity_indices, mean_index
-from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
 
 METRICS = {
     "reward/pass_rate": "right training rollouts",

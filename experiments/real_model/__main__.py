@@ -26,7 +26,7 @@ from nemo_prorl.fork import arms
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.samples import read_samples, sample_files
 from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
 
 NUM_STEPS, FORK_STEPS = 24, 12
 SETTING = (

@@ -128,7 +128,7 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
     from nemo_prorl.fork.arms import train
     from nemo_prorl.fork.table import cost_sentence, unfinished
     from nemo_prorl.reward_sources.service import reward_service
-    from nemo_prorl.run_folder.telemetry import read_records
+    from nemo_prorl.run_folder.metrics_file import read_records
 
     if not (left := unfinished(runs)):
         return 0

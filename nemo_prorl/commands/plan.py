@@ -110,7 +110,7 @@ def share_of_run(run_dir: Path) -> float:
     ConfigError for a folder without steps."""
     import yaml
 
-    from nemo_prorl.run_folder.telemetry import read_records
+    from nemo_prorl.run_folder.metrics_file import read_records
 
     try:
         limit = yaml.safe_load((run_dir / "resolved.yaml").read_text())["sampler"]["max_response_tokens"]

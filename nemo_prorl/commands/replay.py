@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.path("--plot", "FILE.png", "draws signals, events and decisions")
     given = parse_overrides(parser, arguments)
     path: Path = given.metrics / "metrics.jsonl" if given.metrics.is_dir() else given.metrics
-    from nemo_prorl.run_folder.telemetry import is_record, read_metrics
+    from nemo_prorl.run_folder.metrics_file import is_record, read_metrics
 
     if not path.is_file():
         raise ConfigError(

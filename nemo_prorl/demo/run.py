@@ -25,8 +25,8 @@ from nemo_prorl.config.compose import quoted
 from nemo_prorl.demo.solved import Counts, count
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import check_writable, replace_text
-from nemo_prorl.run_folder.telemetry import read_metrics
 
 Records = Sequence[Mapping[str, Any]]
 

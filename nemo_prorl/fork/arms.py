@@ -29,11 +29,11 @@ from nemo_prorl.rerun import changed_options
 from nemo_prorl.run import check_same_factors
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
+from nemo_prorl.run_folder.metrics_file import rewind_metrics
 from nemo_prorl.run_folder.origin import flatten, write_resolved
 from nemo_prorl.run_folder.records import read_digests
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
-from nemo_prorl.run_folder.telemetry import rewind_metrics
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.types import RunState

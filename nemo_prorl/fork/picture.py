@@ -14,7 +14,7 @@ from nemo_prorl.fork.table import KL, TOKENS
 from nemo_prorl.report.drawings import INK, Curve, Drawing, Line, curve_of, scale_of
 from nemo_prorl.report.panels import Panel
 from nemo_prorl.report.pictures import picture
-from nemo_prorl.run_folder.telemetry import read_records
+from nemo_prorl.run_folder.metrics_file import read_records
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
 
 BEFORE = "before"

@@ -19,11 +19,11 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.report.texts import Conversation, read_conversations
 from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
 from nemo_prorl.run_folder.difficulty import difficulty_files, read_difficulty
+from nemo_prorl.run_folder.metrics_file import read_records
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import REMEASURED, read_remeasured
 from nemo_prorl.run_folder.starts import Start, read_starts
 from nemo_prorl.run_folder.storage import read_json
-from nemo_prorl.run_folder.telemetry import read_records
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
 
 Record = Mapping[str, Any]

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from nemo_prorl.run_folder.metrics_file import append_metrics, read_records, rewind_metrics
 from nemo_prorl.run_folder.storage import StepFiles, replace_text, replacing_file
-from nemo_prorl.run_folder.telemetry import append_metrics, read_records, rewind_metrics
 from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
 from reward.protocol import GradeStatus, ScoreResult
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
+from nemo_prorl.run_folder.metrics_file import rewind_metrics
 from nemo_prorl.run_folder.records import DIGESTS, DigestLog, remeasured_files
-from nemo_prorl.run_folder.telemetry import rewind_metrics
 
 FOLDER = "set_aside"
 RECORDS = "metrics.jsonl"

@@ -24,10 +24,10 @@ from nemo_prorl.data.rows import write_rows
 from nemo_prorl.demo import smollm2
 from nemo_prorl.demo.language_tasks import TRAIN_TOPICS, calculations, instructions
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.records import rollout_files, trained_files
 from nemo_prorl.run_folder.samples import sample_files
 from nemo_prorl.run_folder.starts import read_starts
-from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
 from tests.conftest import ROOT
 from tests.training.tiny import run

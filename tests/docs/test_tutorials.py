@@ -16,7 +16,7 @@ import pytest
 from nemo_prorl.config.compose import compose
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
 from tests.training.tiny import rows, run_forked, write_case

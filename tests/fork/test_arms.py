@@ -31,10 +31,10 @@ from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.fork import arms
 from nemo_prorl.fork.arms import Arm, ArmRun, arm_runs, checkpoint_at, prepare
+from nemo_prorl.run_folder.metrics_file import append_metrics, read_metrics
 from nemo_prorl.run_folder.origin import write_resolved
 from nemo_prorl.run_folder.records import DigestLog
 from nemo_prorl.run_folder.storage import write_manifest
-from nemo_prorl.run_folder.telemetry import append_metrics, read_metrics
 from nemo_prorl.training.stages import find_starting_point
 from nemo_prorl.types import RunState
 from tests.conftest import ROOT

@@ -18,7 +18,7 @@ import yaml
 from nemo_prorl.fork.arms import Arm, ArmRun, arm_runs, checkpoint_at
 from nemo_prorl.fork.table import ArmResult, results_of
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from tests.conftest import ROOT
 from tests.training.conftest import case as case
 from tests.training.tiny import TIMEOUT_S, Case, run_forked, saved_tensors, timeless

@@ -13,7 +13,7 @@ from nemo_prorl.fork.arms import Arm, ArmRun
 from nemo_prorl.fork.picture import draw_fork
 from nemo_prorl.fork.table import as_json, cost_sentence, results_of, table_lines, unfinished
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
-from nemo_prorl.run_folder.telemetry import append_metrics
+from nemo_prorl.run_folder.metrics_file import append_metrics
 from nemo_prorl.run_folder.validations import write_validation
 from tests.training.conftest import make_group
 

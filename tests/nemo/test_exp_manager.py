@@ -10,8 +10,9 @@ import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, UseNemo
 from nemo_prorl.run_folder.loggers import lightning_loggers
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.nemo_toolkit import MORE, OFF, OURS, nemo_loggers
-from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.types import RunState
 from tests.training.tiny import Case, assert_close, make_case, steps
 

@@ -15,7 +15,8 @@ import pytest
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, TrainerConfig
 from nemo_prorl.run_folder import loggers
 from nemo_prorl.run_folder.loggers import LOGGERS_FILE, check_loggers
-from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.types import RunState
 
 OFFLINE = {"create_wandb_logger": True, "wandb_logger_kwargs": {"offline": True, "project": "p"}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, TrainerConfig
-from nemo_prorl.run_folder.telemetry import (
-    COLUMNS,
-    Progress,
-    RunLog,
-    Telemetry,
-    append_metrics,
-    read_metrics,
-    rewind_metrics,
-)
+from nemo_prorl.run_folder.telemetry import COLUMNS, Progress, RunLog, Telemetry
 from nemo_prorl.types import RunState
 
 
@@ -38,91 +29,6 @@ def telemetry(
         log=RunLog(folder, speaks=True),
         state=state or RunState(stage="main"),
     )
-
-
-def steps(path: Path) -> list[tuple[str, int]]:
-    return [(line["stage"], line["step"]) for line in read_metrics(path)]
-
-
-@pytest.fixture
-def metrics(tmp_path: Path) -> Path:
-    (tmp_path / "run").mkdir()
-    return tmp_path / "run" / "metrics.jsonl"
-
-
-def test_each_step_is_one_line_that_a_reader_sees_at_once(metrics: Path) -> None:
-    log = telemetry(metrics.parent)
-    for step in range(4):
-        log.step(record(step, **{"reward/mean": 0.25}), stage_step=step)
-        lines = metrics.read_text().splitlines()
-        assert [json.loads(line)["step"] for line in lines] == list(range(step + 1))
-
-
-def test_nan_is_refused(metrics: Path) -> None:
-    """JSON has no NaN, and other readers would fail on the whole file."""
-    with pytest.raises(ValueError, match="JSON"):
-        append_metrics(metrics, record(0, loss=float("nan")))
-
-
-@pytest.mark.parametrize("cut", [1, 2, 10, 25])
-def test_a_last_line_that_a_crash_cut_off_is_left_out(metrics: Path, cut: int) -> None:
-    for step in range(3):
-        append_metrics(metrics, record(step))
-    metrics.write_text(metrics.read_text()[:-cut])
-    whole = 3 if cut == 1 else 2  # with its line break alone cut off a record is still whole
-    assert steps(metrics) == [("main", step) for step in range(whole)]
-
-
-def test_after_a_crash_in_mid_line_a_resumed_run_writes_whole_lines(metrics: Path) -> None:
-    for step in range(3):
-        append_metrics(metrics, record(step))
-    metrics.write_text(metrics.read_text()[:-1])
-    rewind_metrics(metrics, 3, 2)
-    append_metrics(metrics, record(3))
-    assert steps(metrics) == [("main", step) for step in range(4)]
-
-
-RECORDED = [("a", 0), ("a", 1), ("a", 2), ("a", 4), ("b", 4), ("b", 5), ("b", 5)]
-"""The second stage begins with a record of its own at the last step of the first, and ends with another validation."""
-
-
-@pytest.mark.parametrize("num_records", range(len(RECORDED) + 2))
-def test_a_resumed_run_drops_what_it_does_again(metrics: Path, num_records: int) -> None:
-    """It keeps what the checkpoint counted, and creates no other file."""
-    log = telemetry(metrics.parent)
-    for name, number in RECORDED:
-        log.step(record(number, name), stage_step=number)
-    left = RECORDED[:num_records]
-    step = left[-1][1] if left else 0
-    telemetry(metrics.parent, state=RunState(stage="b", step=step, num_records=num_records))
-    assert steps(metrics) == left
-    assert [path.name for path in metrics.parent.iterdir()] == ["metrics.jsonl"]
-
-
-def test_lines_that_were_lost_do_not_make_later_ones_stay(metrics: Path) -> None:
-    """A node failed before its last lines were on disk, or somebody truncated the file."""
-    log = telemetry(metrics.parent)
-    for step in (0, 1, 4, 5):
-        log.step(record(step), stage_step=step)
-    telemetry(metrics.parent, state=RunState(stage="main", step=3, num_records=4))
-    assert steps(metrics) == [("main", 0), ("main", 1)]
-
-
-def test_a_damaged_line_costs_no_other_and_is_said(metrics: Path) -> None:
-    log = telemetry(metrics.parent)
-    for step in range(4):
-        log.step(record(step), stage_step=step)
-    lines = metrics.read_text().splitlines(keepends=True)
-    metrics.write_text("".join(["\0" * 9 + "\n", *lines[1:]]))
-    said: list[str] = []
-    kept = rewind_metrics(metrics, 3, 3, said.append)
-    assert [one["step"] for one in kept] == [1, 2], "the fourth line is behind the checkpoint"
-    assert said == [f"{metrics} has 1 damaged line(s), which are left out from now on"]
-
-
-def test_rewinding_a_new_run_is_no_work(metrics: Path) -> None:
-    telemetry(metrics.parent)
-    assert not metrics.exists()
 
 
 def test_what_is_said_is_kept_with_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ from nemo_prorl.config import (
     ValidationConfig,
 )
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.run_folder.telemetry import RunLog, Telemetry, read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
+from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.control.alarms import Alarms
 from nemo_prorl.training.deadline import Deadline

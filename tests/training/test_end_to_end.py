@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import write_manifest
-from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT
 from tests.training.tiny import ROOT, Case, assert_close, run_forked, saved_tensors, steps, timeless
 

@@ -21,9 +21,9 @@ import pytest
 import torch
 
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.records import read_digests, rollout_files, trained_files
 from nemo_prorl.run_folder.starts import read_starts
-from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.training.watchdog import heartbeat
 from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
 

@@ -16,7 +16,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.markers import is_done, mark_done, mark_failed
-from nemo_prorl.run_folder.telemetry import append_metrics, read_metrics
+from nemo_prorl.run_folder.metrics_file import append_metrics, read_metrics
 from nemo_prorl.training import rewinding
 from nemo_prorl.training.rewinding import rewind
 from nemo_prorl.training.stages import find_starting_point

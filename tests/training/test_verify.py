@@ -19,8 +19,8 @@ import pytest
 from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.report.rollouts import read_recorded, visible
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.records import DIGESTS, read_rollouts, trained_files
-from nemo_prorl.run_folder.telemetry import read_metrics
 from nemo_prorl.types import TOKEN_LIMITS
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks

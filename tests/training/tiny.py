@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import Row, write_rows
-from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from tests.conftest import REWARD_PYTHON, ROOT
 from tests.engines.conftest import PROCESSES, build_hf_model, run_ranks
 

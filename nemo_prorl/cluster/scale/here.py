@@ -14,7 +14,7 @@ from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.engines.megatron import cpu
 from nemo_prorl.engines.megatron.architecture import read_architecture
-from nemo_prorl.run_folder.telemetry import read_metrics
+from nemo_prorl.run_folder.metrics_file import read_metrics
 
 NUM_RECENT = 20
 """Steps of this run whose times count."""

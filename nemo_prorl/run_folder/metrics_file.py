@@ -1,0 +1,70 @@
+"""metrics.jsonl and other files with a JSON object a line: a finished step adds one, and a run that resumes deletes the
+lines of the steps that it repeats."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nemo_prorl.run_folder.storage import replace_text
+
+
+def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
+    """Adds a line with one JSON object, flushed at once: readers of a live run see every finished step."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, allow_nan=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())  # a checkpoint relies on the records before it
+
+
+def rewind_metrics(
+    path: Path, num_records: int, step: int, say: Callable[[str], None] = lambda text: None
+) -> list[dict[str, Any]]:
+    """Keeps the first `num_records` records up to `step` and deletes the rest, which the run will write again. Returns
+    those that it keeps; says how many of them are damaged, which it deletes too."""
+    if not path.exists():
+        return []
+    lines = _lines(path.read_bytes())[:num_records]
+    records = [line for line in lines if is_record(line)]
+    if num_damaged := len(lines) - len(records):
+        say(f"{path} has {num_damaged} damaged line(s), which are left out from now on")
+    kept = [record for record in records if record["step"] <= step]
+    replace_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+    return kept
+
+
+def read_metrics(path: Path) -> list[Any]:
+    """Returns what the lines hold, without those that are no JSON: a crash cuts off the last line, and a full or
+    failing disk may damage any."""
+    return [line for line in _lines(path.read_bytes()) if line is not None]
+
+
+def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Returns (the records of a run, how many lines hold none, without a last one that is still being written)."""
+    content = path.read_bytes()
+    lines = _lines(content)
+    records = [line for line in lines if is_record(line)]
+    is_being_written = bool(lines) and not content.endswith(b"\n") and not is_record(lines[-1])
+    return records, len(lines) - len(records) - is_being_written
+
+
+def is_record(value: Any) -> bool:
+    """Returns whether a line holds a record of a run: an object with a step and a stage."""
+    if not isinstance(value, dict):
+        return False
+    step, stage = value.get("step"), value.get("stage")
+    return isinstance(step, int) and not isinstance(step, bool) and isinstance(stage, str)
+
+
+def _lines(content: bytes) -> list[Any]:
+    """Returns the value of every line that is not empty; None for one that is no JSON."""
+    values = []
+    for line in filter(bytes.strip, content.splitlines()):
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError):
+            values.append(None)
+    return values
