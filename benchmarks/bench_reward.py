@@ -7,8 +7,10 @@
 * math: the acceptance cases. Alternatives: math-verify's `math_metric` in a new process pool for each batch of 64, with
   workers forked from a process that has imported it, and spawned ones.
 * logic, instruction: the service alone.
-* correctness: false negatives and false positives on the acceptance cases. Alternatives: math-verify alone and
-  DeepScaleR's rules alone.
+* correctness: false negatives and false positives on the acceptance cases. Alternatives: the papers' verifiers.
+
+Alternatives that use math-verify are left out, with a line that says so, where the reward distribution's extra `papers`
+is not installed.
 
 Rates are finished requests per second; latencies are measured from submission to result while the service is fully
 loaded. The line below them shows the CPU time per request by kind of process, which is more comparable than rates on a
@@ -35,6 +37,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -251,17 +254,24 @@ def fresh_pools(method: str, seconds: float, workers: int) -> tuple[list[float],
 
 
 # ------------------------------------------------------------------------------------- correctness
-PEERS = {"math-verify alone": "math_verify", "DeepScaleR alone": "deepscaler"}
-"""The task's "verifier" of those that the service is compared with, by name."""
+PAPERS = ("math_verify", "deepscaler", "papers")
+"""The papers' verifiers, which the service is compared with (reward/graders/math/papers.py)."""
 
 
-def peer_alone(verifier: str, response: str, gold: str) -> bool:
-    """Returns the verdict of a peer alone: math-verify, called as its README shows, on the whole text after the
-    reasoning; our port of DeepScaleR's rules on the last box."""
+def papers_verdict(verifier: str, response: str, gold: str) -> bool:
+    """Returns the verdict of one of the papers' verifiers on a response."""
     from reward.extract import visible_text
-    from reward.graders.math.peers import verdict
+    from reward.graders.math.papers import accepts
 
-    return verdict(verifier, visible_text(response), gold)
+    return accepts(verifier, visible_text(response), gold)
+
+
+def papers_verifiers() -> tuple[str, ...]:
+    """Returns PAPERS; nothing, after a line that says so, where math-verify is not installed."""
+    if find_spec("math_verify") is not None:
+        return PAPERS
+    print('  no comparison with the papers\' verifiers, which pip install "./reward[papers]" adds')
+    return ()
 
 
 def mistakes(pairs: Sequence[tuple[bool, bool]]) -> tuple[int, int]:
@@ -276,9 +286,11 @@ def correctness() -> None:
     def ours(response: str, gold: str) -> bool:
         return grade("math", response, {"answer": gold}).score == 1
 
-    scorers = (ours, *(partial(peer_alone, verifier) for verifier in PEERS.values()))
-    names = " ".join(f"{name:>18}" for name in ("this service", *PEERS))
-    print(f"\ncorrectness      {'cases':>16} {names}")
+    print("\ncorrectness")
+    verifiers = papers_verifiers()
+    scorers = (ours, *(partial(papers_verdict, verifier) for verifier in verifiers))
+    names = " ".join(f"{name:>18}" for name in ("this service", *verifiers))
+    print(f"  {'kind':<14} {'cases':>16} {names}")
     for kind in ("peer", "policy", "stem_peer", "hedge"):
         chosen = [case for case in CASES if case["kind"] == kind]
         cells = []
@@ -313,7 +325,7 @@ class Speed:
             return ask("math", case["response"], {"answer": case["gold"]}, number)
 
         self._measure(16 * self._workers, request)
-        for method in ("fork", "spawn"):
+        for method in ("fork", "spawn") if papers_verifiers() else ():
             with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
                 latencies, elapsed_s = alone.submit(
                     fresh_pools, method, self._seconds, self._workers

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reward.protocol import ScoreRequest
     from reward.service import Service
 
-_SERVER_MODULES = ("fastapi", "langdetect", "math_verify", "reasoning_gym", "sympy", "uvicorn", "uvloop")
+_SERVER_MODULES = ("fastapi", "langdetect", "reasoning_gym", "sympy", "uvicorn", "uvloop")
 """Modules that only the extra `server` of the distribution installs (reward/pyproject.toml)."""
 
 

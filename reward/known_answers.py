@@ -24,7 +24,7 @@ class KnownAnswer:
 DOUBLE = {"inputs": ["1\n", "21\n"], "outputs": ["2\n", "42\n"]}
 _SUM = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
 _NO_COMMA = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-LATE_MODULES = ("colorsys", "antlr4.TokenStreamRewriter", "reward.version")
+LATE_MODULES = ("colorsys", "sortedcontainers.sorteddict", "reward.version")
 """Modules of the standard library, of the packages and of this one that nothing else makes a worker load. So whether
 they can be imported tells whether a confined process can still import what a library needs late."""
 HANGING_PROGRAM = "<think>so</think>\n```python\nwhile True:\n    pass\n```"

@@ -58,11 +58,6 @@ class Metrics:
         self.verdicts = Counter(
             "reward_verdicts_total", "Responses by outcome.", ("domain", "status", "verdict")
         )
-        self.decisions = Counter(
-            "reward_decisions_total",
-            "Answers of mathematics that were compared, by what decided: the reading, or a peer's second opinion.",
-            ("domain", "decided_by"),
-        )
         self.kills = Counter(
             "reward_worker_deaths_total", "Workers that were killed or died.", ("pool", "cause")
         )
@@ -76,7 +71,7 @@ class Metrics:
         )
 
     def render(self, gauges: dict[str, dict[str, float]]) -> str:
-        counters = (self.verdicts, self.decisions, self.kills, self.trials)
+        counters = (self.verdicts, self.kills, self.trials)
         lines = [line for counter in counters for line in counter.render()] + self.seconds.render()
         for name, values in gauges.items():
             lines.append(f"# TYPE {name} gauge")

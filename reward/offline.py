@@ -29,7 +29,7 @@ _IN_FLIGHT_PER_WORKER = 4
 _WIDTH = 80
 """Columns of an explanation; longer lines go on below."""
 _MATHEMATICS = ("math", "stem")
-_EXPLAINED = ("extracted", "gold", "answer_type", "gold_type", "rule", "decided_by")
+_EXPLAINED = ("extracted", "gold", "answer_type", "gold_type", "rule")
 """Keys of a mathematical grade's details that have lines of their own."""
 
 

@@ -107,8 +107,6 @@ class Service:
             )
         self.metrics.seconds.observe(request.domain, time.monotonic() - started)
         self.metrics.verdicts.add(request.domain, result.status, result.verdict)
-        if "decided_by" in result.details and request.domain not in plugins():
-            self.metrics.decisions.add(request.domain, result.details["decided_by"])
         return result
 
     async def _score(self, request: ScoreRequest, started: float, urgent: bool) -> ScoreResult:

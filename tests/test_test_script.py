@@ -37,7 +37,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / ".venv-reward").symlink_to(Path(REWARD_PYTHON).parents[1])
     (tmp_path / "tests/reward/test_service.py").write_text(
-        "def test_environment():\n    import math_verify\n"  # which only the service's environment has
+        "def test_environment():\n    import langdetect\n"  # which only the service's environment has
     )
     (tmp_path / "tests/test_trainer.py").write_text("def test_environment():\n    import hydra\n")
     (tmp_path / "tests/test_wrong.py").write_text(PASSES.format("passes") + FAILS.format("fails"))

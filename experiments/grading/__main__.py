@@ -3,7 +3,7 @@
     make experiment NAME=grading ARGS="DIR [--limit 500] [--workers 2]"
 
 Starts the service and sends it all cases of outputs.py with the project's own client, domains mixed, two requests
-per core at a time. For comparison, math-verify alone and DeepScaleR's rules alone grade the same rows of mathematics.
+per core at a time. For comparison, the papers' verifiers grade the same rows of mathematics, if they are installed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from benchmarks.bench_reward import PEERS, mistakes, peer_alone, service
+from benchmarks.bench_reward import mistakes, papers_verdict, papers_verifiers, service
 from experiments.grading.outputs import MissingData, Outcome, all_cases, grade_all, plain_value
 from reward.client import RewardClient
 from reward.offline import Progress
@@ -81,17 +81,18 @@ def instructions(outcomes: Sequence[Outcome]) -> None:
 
 
 def alone(outcomes: Sequence[Outcome], workers: int) -> None:
-    """Prints false negatives and false positives of the math grader and of each of the two peers alone."""
+    """Prints false negatives and false positives of the math grader and of each of the papers' verifiers."""
     chosen = [outcome for outcome in outcomes if outcome.case.part in ("math", "stem")]
     pairs = [(o.case.request.response, str(o.case.request.task["answer"])) for o in chosen]
     responses, golds = zip(*pairs, strict=True)
     verdicts = {"this service": [o.got == 1 for o in chosen]}
-    progress = Progress(2 * len(chosen), sys.stderr)
+    verifiers = papers_verifiers()
+    progress = Progress(len(verifiers) * len(chosen), sys.stderr)
     with ProcessPoolExecutor(workers) as pool:
-        for name, verifier in PEERS.items():
-            verdicts[name] = []
-            for verdict in pool.map(partial(peer_alone, verifier), responses, golds, chunksize=8):
-                verdicts[name].append(verdict)
+        for verifier in verifiers:
+            verdicts[verifier] = []
+            for verdict in pool.map(partial(papers_verdict, verifier), responses, golds, chunksize=8):
+                verdicts[verifier].append(verdict)
                 progress.step()
     print(f"\n{'mathematics':<20} {'part':<6} {'cases':>6} {'FN':>4} {'FP':>4}")
     for name, of_grader in verdicts.items():
@@ -103,24 +104,6 @@ def alone(outcomes: Sequence[Outcome], workers: int) -> None:
             ]
             negatives, positives = mistakes(verdicts_of_part)
             print(f"{name:<20} {part:<6} {len(verdicts_of_part):>6} {negatives:>4} {positives:>4}")
-
-
-def deciders(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Yields the lines of a table: for each type of gold, how many responses the reading decided, and how many a second
-    opinion. Responses without a readable box, and those that a peer graded alone, are not in it."""
-    count: dict[str, Counter[str]] = defaultdict(Counter)
-    for outcome in outcomes:
-        details = outcome.result.details
-        if "gold_type" in details and "decided_by" in details:
-            count[str(details["gold_type"])][str(details["decided_by"])] += 1
-    count["all"] = sum(count.values(), Counter())
-    names = ["reading", *sorted(count["all"].keys() - {"reading"})]
-    yield f"{'type of the gold':<20}" + "".join(f" {name:>12}" for name in names)
-    for kind, by in sorted(count.items(), key=lambda item: (item[0] == "all", -item[1].total())):
-        yield f"{kind:<20}" + "".join(f" {by[name]:>12}" for name in names)
-    total = count["all"].total()
-    asked = total - count["all"]["reading"]
-    yield f"second opinions decide {asked} of {total} ({100 * asked / max(total, 1):.1f} %)"
 
 
 # ------------------------------------------------------------------------------------- speed
@@ -162,7 +145,6 @@ def main() -> int:
         outcomes = grade_all(client, cases, 2 * workers, Progress(len(cases), sys.stderr).step)
         seconds = time.perf_counter() - start
         agreement(outcomes)
-        print("\nmathematics and STEM, by what decided", *deciders(outcomes), sep="\n")
         instructions(outcomes)
         latencies(outcomes, seconds)
         print(f"retries {client.statistics.num_retries}, lost {client.statistics.num_missing}")

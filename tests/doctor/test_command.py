@@ -119,7 +119,7 @@ def test_this_machines_service_says_what_it_can_grade() -> None:
     assert facts.refusal == ""
     assert facts.level in ("namespaces", "landlock", "namespaces-only", "none")
     assert {"math", "code", "logic"} <= {*facts.domains}
-    assert facts.packages["math-verify"]
+    assert facts.packages["langdetect"]
 
 
 def test_a_service_that_does_not_start_is_a_refusal(tmp_path: Path) -> None:

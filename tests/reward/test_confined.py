@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("math_verify", reason="needs the reward environment")
+pytest.importorskip("langdetect", reason="needs the reward environment")
 
 from reward import frames
 from reward.answers import Grade, Reply, Retry

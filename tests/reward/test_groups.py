@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("math_verify", reason="needs the reward environment")
+pytest.importorskip("langdetect", reason="needs the reward environment")
 
 from reward import frames, groups, worker
 from reward.answers import Answer, Crashed, Grade, Late, NoAnswer, NotSent, Reply, Retry, TimedOut

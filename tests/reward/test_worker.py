@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("math_verify", reason="needs the reward environment")
+pytest.importorskip("langdetect", reason="needs the reward environment")
 
 from reward import worker
 from reward.answers import Retry

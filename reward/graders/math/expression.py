@@ -15,7 +15,6 @@ import sympy
 
 from reward.graders.math.limits import MAX_EXPONENT, MAX_FACTORIAL
 from reward.graders.math.page import (
-    Expensive,
     Node,
     Nodes,
     Unreadable,
@@ -521,7 +520,7 @@ def _repeating(start: str, again: str) -> Any:
 
 def _root(value: Any, index: Any) -> Any:
     if value.is_Rational and max(abs(value.p), value.q).bit_length() > _MAX_BITS:
-        raise Expensive("a root of a number with too many digits")
+        raise Unreadable("a root of a number with too many digits")
     if index.is_Integer and index % 2 == 1 and value.is_negative:
         return -sympy.root(-value, index)
     if index == 0:
@@ -543,27 +542,27 @@ def _power(value: Any, exponent: Any) -> Any:
     if not size <= MAX_EXPONENT or (
         value.is_Pow and not abs(sympy.N(value.exp * exponent, 15)) <= MAX_EXPONENT
     ):
-        raise Expensive("a power has too large an exponent")
+        raise Unreadable("a power has too large an exponent")
     if value.is_number and value.is_finite:
         largest = max(abs(value.p), value.q) if value.is_Rational else 1 + abs(sympy.N(value, 15))
         if not sympy.N(sympy.log(largest, 10), 15) * size <= _MAX_DIGITS:
-            raise Expensive("a power has too many digits")
+            raise Unreadable("a power has too many digits")
     return value**exponent
 
 
 def _factorial(value: Any) -> Any:
     if value.is_number and not (value.is_real and value <= MAX_FACTORIAL):
-        raise Expensive("a factorial has too many digits")
+        raise Unreadable("a factorial has too many digits")
     return sympy.factorial(value)
 
 
 def _binomial(above: Any, below: Any) -> Any:
     if above.is_number and not (above.is_real and abs(above) <= MAX_EXPONENT):
-        raise Expensive("a binomial coefficient has too many digits")
+        raise Unreadable("a binomial coefficient has too many digits")
     return sympy.binomial(above, below)
 
 
 def _floor(function: Any, value: Any) -> Any:
     if value.is_number and not abs(sympy.N(value, 15)) < sympy.Float("1e300"):
-        raise Expensive("it rounds a number with too many digits")
+        raise Unreadable("it rounds a number with too many digits")
     return function(value)

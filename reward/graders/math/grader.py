@@ -1,7 +1,7 @@
 """Mathematics and STEM: the last \\boxed{} of a response against the gold, each read once and compared once.
 
-A task is {"answer": gold}; "evaluated": true asks for arithmetic that is carried out; "verifier" asks for a peer's own
-verdict (see `peers`). `details` say both types, the rule that decided, and who decided.
+A task is {"answer": gold}; "evaluated": true asks for arithmetic that is carried out; "verifier" names a verifier of
+the papers that grades instead (see `papers`). `details` say both types and the rule that decided.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import re
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, cast
 
 from reward.extract import joined_boxes, last_box
-from reward.graders.grade import Grade, require
-from reward.graders.math import peers
+from reward.graders.grade import Grade, InvalidTask, require
 from reward.graders.math.compare import compare
 from reward.graders.math.limits import is_shallow
 from reward.graders.math.page import Unreadable
 from reward.graders.math.reading import Reading, read
 from reward.graders.math.values import Text
 
+VERIFIERS = ("reading", "papers", "deepscaler", "math_verify")
+"""What a task's "verifier" may name: this module's own comparison (the default), or one of `papers`."""
 _BARE_LOG = re.compile(r"\\log(?![a-zA-Z_\s]*_)")
 _MAX_GOLD = 5_000
 _LONGEST_SHOWN = 500
@@ -56,13 +59,28 @@ def check(task: Mapping[str, Any]) -> None:
     require(isinstance(answer, str) and bool(answer.strip()), 'the task needs "answer", a non-empty string')
     require(len(str(answer)) <= _MAX_GOLD, f'the task\'s "answer" is longer than {_MAX_GOLD} characters')
     require(isinstance(task.get("evaluated", False), bool), 'the task\'s "evaluated" must be true or false')
-    peers.check_verifier(task)
+    known = ", ".join(f'"{name}"' for name in VERIFIERS)
+    verifier = task.get("verifier", "reading")
+    require(verifier in VERIFIERS, f'the task\'s "verifier" must be one of {known}')
+    if verifier != "reading":
+        _papers()
+
+
+def _papers() -> ModuleType:
+    """Returns the module of the papers' verifiers. Raises InvalidTask where the extra is not installed."""
+    try:
+        return import_module("reward.graders.math.papers")
+    except ModuleNotFoundError as error:
+        raise InvalidTask(
+            f"the task's \"verifier\", one of the papers', needs {error.name}: start the service in an environment "
+            'made with pip install "./reward[server,papers]"'
+        ) from error
 
 
 def grade(text: str, task: Mapping[str, Any]) -> Grade:
     """1 if the last box equals task["answer"], else 0; `details` say why."""
     if task.get("verifier", "reading") != "reading":
-        return peers.grade_alone(text, task)
+        return cast(Grade, _papers().grade(text, task))
     gold_text = last_box(task["answer"])
     gold_text = (task["answer"] if gold_text is None else gold_text).strip()
     box = last_box(text)
@@ -79,13 +97,13 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 
 
 def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[str, Any]]:
-    """Returns the verdict on an answer (correct, wrong or unreadable), and the types, rule and judge behind it."""
+    """Returns the verdict on an answer (correct, wrong or unreadable), and the types and the rule behind it."""
     gold_reading = _gold(gold)
     try:
         reading = read(answer)
     except Unreadable as error:
         is_same = _bare(answer) == _bare(gold)
-        rule = {"rule": "same text", "decided_by": "reading"} if is_same else {"reason": str(error)}
+        rule = {"rule": "same text"} if is_same else {"reason": str(error)}
         return "correct" if is_same else "unreadable", rule
     found = compare(reading, gold_reading, evaluated)
     if found.equal is False and type_of(gold_reading) in ("list", "set") and type_of(reading) == "number":
@@ -93,21 +111,10 @@ def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[st
     if found.equal is False and any(map(_BARE_LOG.search, (answer, gold))):  # which base it has is not said
         ours, golds = (read(_BARE_LOG.sub(r"\\log_{10}", text)) for text in (answer, gold))
         found = compare(ours, golds, evaluated)
-    details = {
-        "answer_type": type_of(reading),
-        "gold_type": type_of(gold_reading),
-        "rule": found.rule,
-        "decided_by": "reading",
-    }
+    details = {"answer_type": type_of(reading), "gold_type": type_of(gold_reading), "rule": found.rule}
     if found.equal is not None:
         return "correct" if found.equal else "wrong", details
-    is_expensive = reading.is_expensive or gold_reading.is_expensive
-    peer = None if is_expensive else peers.second_opinion(reading.shown, gold_reading.shown)
-    if peer is not None:
-        return "correct", details | {"decided_by": peer}
-    return ("unreadable" if reading.reason else "wrong"), details | (
-        {"reason": reading.reason} if reading.reason else {}
-    )
+    return ("unreadable", details | {"reason": reading.reason}) if reading.reason else ("wrong", details)
 
 
 def type_of(reading: Reading) -> str:
@@ -136,8 +143,5 @@ def warm_up() -> None:
     for form in re.split(r";|\n", _TYPICAL):
         if form.strip():
             judge(form.strip(), form.strip() + " + z")
-    for text in (
-        "x + y",
-        "x)",
-    ):  # the second one is no expression, which antlr reports with modules of its own
-        peers.read_by_math_verify(text)
+    if find_spec("math_verify") is not None:
+        _papers().accepts("math_verify", "\\boxed{x)}", "x")  # no expression, for which antlr imports more

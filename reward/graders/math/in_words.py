@@ -1,4 +1,4 @@
-"""Says in plain words how mathematics was graded: the types of both values, the rule, and who decided."""
+"""Says in plain words how mathematics was graded: the types of both values and the rule."""
 
 from __future__ import annotations
 
@@ -82,23 +82,13 @@ RULES = {
     "name": "the letters are the same, in the same order and case",
     "numeral": "the digits and the base are the same",
     "numeral without its base": "a base on one side only does not count, and the digits are the same",
-    "a peer's own verdict": "the task asks for this peer's own verdict",
 }
 """What `rule` in a grade's details means, if it does not begin with "differs"."""
-JUDGES = {
-    "reading": "by the comparison of both readings",
-    "mathd": "by DeepScaleR's normal form, as a second opinion",
-    "sympy": "by DeepScaleR's comparison with sympy, as a second opinion",
-    "math_verify": "by math-verify",
-    "deepscaler": "by DeepScaleR's rules",
-}
 
 
 def explained(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields (label, sentence) for the rule and the judge that a grade's details name."""
+    """Yields ("rule", sentence) for the rule that a grade's details name."""
     if "rule" in details:
         rule, gold_type = details["rule"], details.get("gold_type", "page")
         differs = f"they differ, compared as {TYPES.get(gold_type, gold_type)}"
         yield "rule", differs if rule.startswith("differs") else RULES.get(rule, rule)
-    if "decided_by" in details:
-        yield "decided", JUDGES.get(details["decided_by"], details["decided_by"])

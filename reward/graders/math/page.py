@@ -20,10 +20,6 @@ class Unreadable(ValueError):
     """The box does not show one value; the message says why."""
 
 
-class Expensive(Unreadable):
-    """It would take too long to compute."""
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """Something that the page shows. `kind`: number, letter, word, function, sign, comma, open, close, relation, space,

@@ -21,7 +21,6 @@ from reward.graders.math import expression, page, units, words
 from reward.graders.math.commands import CURRENCY_SIGNS
 from reward.graders.math.limits import is_cheap
 from reward.graders.math.page import (
-    Expensive,
     Node,
     Unreadable,
     closing,
@@ -78,13 +77,11 @@ _MAX_DEPTH = 60
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The value of an answer, and what its page shows in one spelling. `reason`: why it is no more than a page, and
-    whether because it is too expensive."""
+    """The value of an answer, and what its page shows in one spelling. `reason`: why it is no more than a page."""
 
     value: Value
     shown: str
     reason: str = ""
-    is_expensive: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -101,13 +98,13 @@ def read(text: str) -> Reading:
     if electrons is not None:  # 1s^22s^2 has no exponent 22
         return Reading(Text("formula", electrons), electrons)
     if not is_cheap(shown):
-        return Reading(Text("page", shown), shown, "it is too expensive to compute", is_expensive=True)
+        return Reading(Text("page", shown), shown, "it is too expensive to compute")
     try:
         return Reading(_value(nodes), shown)
     except Unreadable as error:
-        return Reading(Text("page", shown), shown, str(error), isinstance(error, Expensive))
-    except RecursionError:
-        return Reading(Text("page", shown), shown, "sympy cannot compute it", is_expensive=True)
+        return Reading(Text("page", shown), shown, str(error))
+    except RecursionError:  # whose text depends on the depth at the start
+        return Reading(Text("page", shown), shown, "sympy cannot compute it")
     except expression.SYMPY_ERRORS as error:
         return Reading(Text("page", shown), shown, f"sympy cannot compute it: {error}")
 

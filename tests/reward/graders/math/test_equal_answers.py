@@ -6,12 +6,9 @@ import re
 
 import pytest
 
-from tests.conftest import ROOT
-
-pytest.importorskip("math_verify")
-
 from reward.graders.math import grader
 from reward.graders.math.in_words import RULES
+from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "equal_answers.md"
 

@@ -6,8 +6,6 @@ from itertools import islice
 
 import pytest
 
-pytest.importorskip("math_verify")
-
 from tests.reward.graders.math.answers import KINDS
 from tests.reward.graders.math.generator import ONE_WAY, answers, pairs
 from tests.reward.graders.math.right import graded

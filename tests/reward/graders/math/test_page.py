@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("math_verify")
-
 from reward.graders import grade
 from reward.graders.math import commands
 from reward.graders.math.page import Unreadable, read, show

@@ -5,8 +5,6 @@ import random
 
 import pytest
 
-pytest.importorskip("math_verify")
-
 from reward.graders import grade
 from tests.reward.graders.math.two_guesses import IN_PARTS, PAIRS, UNCERTAIN_PARTS, filled, forms
 

@@ -1,19 +1,33 @@
-"""DeepScaleR's rules for equal mathematical answers: Hendrycks' normal form (`mathd`), or PRM800K's sympy comparison.
+"""The papers' own verifiers of mathematics, with their holes: `deepscaler`, `math_verify`, and `papers`, which accepts
+what either of the two accepts. They are for comparison with the papers; this service's own comparison is not asked.
 
-Follows agentica-project/rllm rewards/math_utils/utils.py (MIT), which joins Hendrycks' MATH normalisation (MIT) and
-PRM800K's grader (MIT, OpenAI), with its holes: units, case and small differences do not count. Theirs evaluates model
-text as Python; here an expression reaches sympy only through `safe`.
+DeepScaleR's rules follow agentica-project/rllm rewards/math_utils/utils.py (MIT), which joins Hendrycks' MATH
+normalisation (MIT) and PRM800K's grader (MIT, OpenAI): units, case and small differences do not count. Theirs evaluates
+model text as Python; here an expression reaches sympy only through `safe`. math-verify is huggingface/Math-Verify 0.9.0
+(Apache-2.0), the distribution's extra `papers`. Some of its verdicts depend on the version of antlr, and the trainer's
+Hydra needs an older one, so the extra lives in an environment without a trainer.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import sympy
+from math_verify import parse, verify
 from sympy.parsing import sympy_parser
 
+from reward.extract import last_box
+from reward.graders.grade import Grade
+from reward.graders.math.limits import MAX_CHARACTERS, is_cheap, is_shallow
 from reward.graders.math.safe import parse_safely
 
+for _name in ("math_verify", "math_verify.parser", "math_verify.grader", "math_verify.utils"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # it logs model text
+
+_LONGEST_SHOWN = 500
 _UNITS = "degree|cm|centimeter|meter|mile|second|minute|hour|day|week|month|year|foot|feet|inch|yard"
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 _ATOM = re.compile(r"-?\d+(?:\.\d+)?|[A-Za-z]|\\[A-Za-z]+")
@@ -23,17 +37,52 @@ _SYMBOLS = {
 _TRANSFORMATIONS = (*sympy_parser.standard_transformations, sympy_parser.implicit_multiplication_application)
 
 
-def equal(answer: str, gold: str) -> str | None:
-    """Name of the rule that accepts the answer, `mathd` (the same normal form) or `sympy`; None if neither does."""
+def grade(text: str, task: Mapping[str, Any]) -> Grade:
+    """Grades the text after the reasoning as the task's "verifier" does; `details` name it."""
+    box = last_box(text)
+    is_right = accepts(task["verifier"], text, task["answer"])
+    extracted = text[-_LONGEST_SHOWN:] if box is None else box[:_LONGEST_SHOWN]
+    details = {"extracted": extracted, "gold": task["answer"][:_LONGEST_SHOWN], "verifier": task["verifier"]}
+    verdict = "correct" if is_right else "no_box" if box is None else "wrong"
+    return Grade(score=float(is_right), verdict=verdict, details=details)
+
+
+def accepts(verifier: str, text: str, gold: str) -> bool:
+    """Whether a verifier takes the text after the reasoning for right. math-verify searches all of it, as in its
+    README; DeepScaleR's rules get the last box."""
+    content = last_box(gold)
+    content = (gold if content is None else content).strip()
+    if verifier != "math_verify" and _deepscaler_accepts(text, content):
+        return True
+    return verifier != "deepscaler" and _math_verify_accepts(text, content)
+
+
+def _math_verify_accepts(text: str, gold: str) -> bool:
+    box = last_box(text)
+    if box is not None and not is_cheap(box):
+        return False
+    try:
+        golds = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
+        return bool(verify(golds, parse(text, parsing_timeout=None), timeout_seconds=None))
+    except Exception:  # sympy raises what it likes on odd input; trainers count it as wrong
+        return False
+
+
+# ------------------------------------------------------------------------------------- DeepScaleR's rules
+def _deepscaler_accepts(text: str, gold: str) -> bool:
+    """Whether the last box has Hendrycks' normal form of the gold, or is equal by PRM800K's comparison with sympy."""
+    answer = last_box(text)
+    if answer is None or len(answer) > MAX_CHARACTERS or not is_shallow(answer):
+        return False
     if (normal := _mathd_normal(answer)) and normal == _mathd_normal(gold):
-        return "mathd"
+        return True
     ours, golds = _sympy_normal(answer), _sympy_normal(gold)
     if not ours or ours == golds:
-        return "sympy" if ours else None
+        return bool(ours)
     parts, gold_parts = _elements(ours), _elements(golds)
     if len(parts) != len(gold_parts) or (len(parts) > 1 and (ours[0], ours[-1]) != (golds[0], golds[-1])):
-        return None
-    return "sympy" if parts and all(map(_same_element, parts, gold_parts)) else None
+        return False
+    return bool(parts) and all(map(_same_element, parts, gold_parts))
 
 
 def _mathd_normal(answer: str) -> str:
