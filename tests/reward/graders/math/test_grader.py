@@ -1,7 +1,10 @@
-"""Tests of acceptance cases, each from the tests of some project, and of input that hangs or executes elsewhere."""
+"""Tests of three tables of answers in tests/reward/data (recorded, notations, hostile), of tasks and of details."""
+
+from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -12,111 +15,49 @@ from tests.reward.serving import Server, boxed, rows
 DEVIATIONS = {
     "p003": "a decimal comma is read as a list: 1000,99 could be either",
 }
-CASES = rows("math_cases.jsonl")
+RECORDED = rows("math_cases.jsonl")
+"""Acceptance cases, each from the tests of some project."""
+
+
+def by_kind(name: str) -> dict[str, list[dict[str, Any]]]:
+    """Returns the rows {kind, gold, answer, right} of a table, by kind."""
+    kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows(name):
+        kinds[row["kind"]].append(row)
+    return kinds
+
+
+NOTATIONS = by_kind("math_notations.jsonl")
+"""Answers that are equal to their gold in some writing, and their neighbours, which are not."""
+HOSTILE = by_kind("math_hostile.jsonl")
+"""Boxes that show or hide a second value. None of them is right."""
 
 
 def score(gold: str, answer: str, **options: object) -> float:
-    return grade("math", f"<think>so</think> \\boxed{{{answer}}}", {"answer": gold, **options}).score
+    return grade("math", f"\\boxed{{{answer}}}", {"answer": gold, **options}).score
+
+
+def misjudged(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in table if score(row["gold"], row["answer"]) != row["right"]]
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_acceptance_case(case: dict[str, str]) -> None:
+@pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["id"])
+def test_recorded(case: dict[str, str]) -> None:
     found = int(grade("math", case["response"], {"answer": case["gold"]}).score)
     assert (found == case["expected"]) == (case["id"] not in DEVIATIONS), (case["gold"], case["answer"])
+    if case["kind"] == "peer" and "boxed" not in case["gold"]:
+        assert score(case["gold"], case["gold"]) == 1
 
 
-def test_at_least_97_percent_of_the_peers_cases() -> None:
-    kinds = Counter(case["kind"] for case in CASES)
-    counted = kinds["peer"] + kinds["policy"] + kinds["stem_peer"]
-    missed = sum(case["id"] in DEVIATIONS and case["kind"] != "hedge" for case in CASES)
-    assert missed / counted < 0.03
+@pytest.mark.parametrize("kind", NOTATIONS)
+def test_notations(kind: str) -> None:
+    assert misjudged(NOTATIONS[kind]) == []
 
 
-def test_every_gold_equals_itself() -> None:
-    for case in CASES:
-        if case["kind"] == "peer" and "boxed" not in case["gold"]:
-            assert grade("math", f"\\boxed{{{case['gold']}}}", {"answer": case["gold"]}).score == 1
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("5", "3 \\text{ or } 5"),
-        ("5", "1=2=3=4=5"),
-        ("5", "5 \\text{ cm}=7"),
-        ("\\frac{1}{3}", "0.333333"),
-        ("1,234", "1, 234"),
-        ("(1,2)", "\\{1,2\\}"),
-    ],
-)
-def test_a_box_that_hedges_is_wrong(gold: str, answer: str) -> None:
-    assert score(gold, answer) == 0
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("5", "x = 5"),
-        ("2", "1+1 = 2"),
-        ("\\frac{1}{2}", "\\frac{1}{2} = 0.5"),
-        ("2,3", "2 \\text{ or } 3"),
-        ("y=2x", "y = 2x"),
-        ("[1,2] \\cup \\{0\\}", "\\{0\\} \\cup [1,2]"),
-    ],
-)
-def test_an_honest_answer_is_no_hedge(gold: str, answer: str) -> None:
-    assert score(gold, answer) == 1
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer", "right"),
-    [
-        ("v_0 t", "v_0", 0),
-        ("v_0 t", "t v_0", 1),
-        ("\\frac{mg}{k} t", "\\frac{mg}{k}", 0),
-        ("2\\pi r h", "2\\pi r", 0),
-        ("\\cos m", "\\cos t", 0),
-        ("\\exp{-t}\\cos{t}", "e^{-t}\\cos t", 1),
-        ("\\sin^2{t}", "\\sin^2 t", 1),
-        ("5", "5 m", 1),
-        ("5", "x = 5 m", 1),
-        ("1.2e5", "1.2e5 m", 1),
-        ("12", "12 \\text{ sq } m", 1),
-        ("\\frac52", "\\frac{5}{2} s", 1),
-    ],
-)
-def test_a_last_letter_is_a_unit_behind_a_number_only(gold: str, answer: str, right: int) -> None:
-    assert score(gold, answer) == right
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer", "right"), [("B", "(b)", 1), ("B", "\\text{(B)}", 1), ("B", "C", 0), ("B", "ABCD", 0)]
-)
-def test_option_letters(gold: str, answer: str, right: int) -> None:
-    assert score(gold, answer) == right
-
-
-@pytest.mark.parametrize(
-    "task",
-    [
-        {},
-        {"answer": ""},
-        {"answer": 5},
-        {"answer": "x" * 6000},
-        {"answer": "5", "evaluated": 1},
-        {"answer": "5", "verifier": "ours"},
-    ],
-)
-def test_a_task_without_a_usable_answer_is_invalid(task: dict[str, object]) -> None:
-    with pytest.raises(InvalidTask):
-        grade("math", "\\boxed{5}", task)
-
-
-def test_missing_think_end_is_zero_only_on_demand() -> None:
-    assert grade("math", "\\boxed{5}", {"answer": "5"}).score == 1
-    assert grade("math", "\\boxed{5}", {"answer": "5", "require_think": True}).verdict == "no_think_end"
-    assert grade("math", "<think>\\boxed{5}", {"answer": "5"}).verdict == "open_thought"
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile(kind: str) -> None:
+    assert misjudged(HOSTILE[kind]) == []
 
 
 @pytest.mark.slow
@@ -130,9 +71,19 @@ def test_nothing_hangs_the_service(server: Server) -> None:
     assert abs(len(server.descendants()) - before) <= 2
 
 
-@pytest.mark.parametrize("case", rows("math_notations.jsonl"), ids=lambda case: case["answer"])
-def test_notations(case: dict[str, str]) -> None:
-    assert score(case["gold"], case["answer"]) == (case["verdict"] == "right")
+@pytest.mark.parametrize(
+    "task",
+    [{}, {"answer": ""}, {"answer": 5}, {"answer": "x" * 6000}, {"answer": "5", "evaluated": 1}],
+)
+def test_a_task_without_a_usable_answer_is_invalid(task: dict[str, object]) -> None:
+    with pytest.raises(InvalidTask):
+        grade("math", "\\boxed{5}", task)
+
+
+def test_missing_think_end_is_zero_only_on_demand() -> None:
+    assert grade("math", "\\boxed{5}", {"answer": "5"}).score == 1
+    assert grade("math", "\\boxed{5}", {"answer": "5", "require_think": True}).verdict == "no_think_end"
+    assert grade("math", "<think>\\boxed{5}", {"answer": "5"}).verdict == "open_thought"
 
 
 @pytest.mark.parametrize(
@@ -154,14 +105,23 @@ def test_arithmetic_must_be_carried_out_on_demand(gold: str, answer: str, right:
     assert score(gold, answer, evaluated=True) == right
 
 
-def test_details_say_types_rule_and_judge() -> None:
+def test_details_say_types_and_rule() -> None:
     found = grade("math", "\\boxed{x = 0.5}", {"answer": "\\frac12"})
-    assert {
-        "answer_type": "relation",
-        "gold_type": "number",
-    }.items() <= found.details.items()
+    assert {"answer_type": "relation", "gold_type": "number"}.items() <= found.details.items()
     assert found.details["rule"] == "value of a chain"
     assert "5 12" in grade("math", "\\boxed{5 12}", {"answer": "5"}).details["extracted"]
+
+
+def test_what_is_not_shown_has_a_reason() -> None:
+    found = grade("math", "\\boxed{630\\label{\\to 12}}", {"answer": "630"})
+    assert (found.score, found.verdict) == (0, "unreadable")
+    assert "`\\label`" in found.details["reason"]
+
+
+def test_an_answer_that_is_written_as_an_unreadable_gold_is_right() -> None:
+    gold = r"\begin{pmatrix} 1 & \phantom -1 \end{pmatrix}"
+    assert score(gold, gold) == 1
+    assert score(gold, r"\phantom{1}") == 0
 
 
 def test_boxes_one_after_another_are_a_list() -> None:
