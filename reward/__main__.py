@@ -130,7 +130,7 @@ def _serve(options: argparse.Namespace) -> None:
 
     import uvloop
 
-    from reward.frontends import ROUTERS
+    from reward.frontends import router
     from reward.server import ServeOptions, serve
 
     serve_options = ServeOptions(
@@ -141,7 +141,7 @@ def _serve(options: argparse.Namespace) -> None:
         exit_with_parent=options.exit_with_parent,
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(partial(_service, options), serve_options, ROUTERS))
+        runner.run(serve(partial(_service, options), serve_options, [router]))
 
 
 def _score(options: argparse.Namespace) -> int:

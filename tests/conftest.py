@@ -42,12 +42,9 @@ TOGETHER = (
     ("tests/engines/megatron/",),
     ("tests/engines/vllm/",),
     ("tests/demo/test_smollm2.py", "tests/demo/test_smollm2_tokenizer.py"),
-    (
-        "tests/reward/frontends/",
-        *(
-            f"tests/reward/test_{name}.py"
-            for name in ("adapters", "client", "repetition", "server", "thoughts")
-        ),
+    tuple(
+        f"tests/reward/test_{name}.py"
+        for name in ("server", "adapters", "client", "frontends", "repetition", "thoughts")
     ),
 )
 """Folders and files whose tests share what takes long to start or to fetch: a Slurm cluster, jobs of several ranks, an

@@ -147,5 +147,5 @@ def test_tests_that_share_something_dear_run_in_one_worker():
         == unit("tests/slurm/test_training.py::d")
         == "tests/slurm/"
     )
-    assert unit("tests/reward/test_server.py::a") == unit("tests/reward/frontends/test_rewards.py::b")
+    assert unit("tests/reward/test_server.py::a") == unit("tests/reward/test_frontends.py::b")
     assert unit("tests/report/test_page.py::a[tests/slurm/x]") == "tests/report/test_page.py"

@@ -17,7 +17,7 @@ pytest.importorskip(
 
 import skyrl_gym
 
-from reward.adapters.connection import StopTraining
+from reward.adapters.verl import StopTraining
 from tests.reward.serving import Server
 
 PAGE = Path(__file__).parents[2] / "docs" / "other_trainers.md"

@@ -13,7 +13,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from nemo_prorl.demo.tiny_policy import write_random_policy
-from reward.adapters.connection import Connection
+from reward.adapters.connection import ServiceConnection
 from reward.adapters.trl import RewardFunction, reward_service
 from reward.client import RewardClient
 from reward.protocol import ScoreRequest
@@ -89,7 +89,7 @@ def test_five_steps_of_grpo_get_the_verdicts_of_our_own_client(
 
 
 def test_without_a_service_nothing_is_learned_rather_than_zeros(policy: str, tmp_path: Path) -> None:
-    nobody = RewardFunction(connection=Connection(servers=("http://127.0.0.1:9",), patience_s=0.5))
+    nobody = RewardFunction(connection=ServiceConnection(servers=("http://127.0.0.1:9",), patience_s=0.5))
     rows = [{"prompt": f"{number}+1?", "answer": str(number + 1)} for number in range(2)]
     run = trainer(policy, tmp_path, nobody, rows, max_steps=1)
     before = {name: weight.detach().clone() for name, weight in run.model.named_parameters()}

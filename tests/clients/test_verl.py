@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo.reward import load_reward_manager
 
-from reward.adapters.connection import StopTraining
+from reward.adapters.verl import StopTraining
 from tests.reward.serving import Server
 
 CODE = '{"inputs": ["1\\n", "2\\n"], "outputs": ["2\\n", "4\\n"]}'

@@ -6,16 +6,18 @@ import asyncio
 import os
 import pickle
 import socket
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from reward.adapters import trl, verifiers, verl
-from reward.adapters.columns import label_of, rows_of, text_of
-from reward.adapters.connection import Connection, NotGraded, StopTraining, connection
+from reward.adapters import trl, verl
+from reward.adapters.connection import ServiceConnection, connection
+from reward.adapters.trl import label_of, rows_of, text_of
+from reward.adapters.verl import StopTraining
 from reward.client import RewardServiceError
 from reward.protocol import ScoreRequest
 from reward.rows import BadLabel
@@ -104,27 +106,28 @@ def test_a_completion_of_no_known_form_is_refused() -> None:
 
 
 # ------------------------------------------------------------------------------------- connection
-@pytest.mark.parametrize("servers", ["", [], ["http://a", "folder"], ["folder", "other"]])
-def test_servers_that_cannot_be_asked_are_one_sentence(servers: object) -> None:
-    with pytest.raises(ValueError, match=r"URLs .* or one folder"):
-        connection(servers, None, 1.0)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("servers", "patience_s", "words"),
+    [
+        ("", 1.0, r"URLs .* or one folder"),
+        ([], 1.0, r"URLs .* or one folder"),
+        (["http://a", "folder"], 1.0, r"URLs .* or one folder"),
+        (["folder", "other"], 1.0, r"URLs .* or one folder"),
+        ("http://a", 0.0, "patience_s"),
+        ("http://a", float("nan"), "patience_s"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_one_sentence(
+    servers: Any, patience_s: float, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        connection(servers, None, patience_s)
 
 
-@pytest.mark.parametrize("patience_s", [0.0, -1.0, float("nan")])
-def test_patience_must_be_positive(patience_s: float) -> None:
-    with pytest.raises(ValueError, match="patience_s"):
-        connection("http://a", None, patience_s)
-
-
-def test_all_threads_of_a_process_share_a_client(server: Server) -> None:
-    where = connection(server.url, None, 60)
-    clients: list[object] = []
-    threads = [threading.Thread(target=lambda: clients.append(where.client())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(clients) == 8
+def test_all_threads_of_a_process_share_a_client(dead_url: str) -> None:
+    where = connection(dead_url, None, 60)
+    with ThreadPoolExecutor(8) as threads:
+        clients = list(threads.map(lambda _: where.client(), range(8)))
     assert len(set(map(id, clients))) == 1
 
 
@@ -167,10 +170,6 @@ def test_time_alone_ends_the_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(options["max_attempts"] * pauses_s > 24 * 3600 for options in made)
 
 
-def test_servers_are_found_in_a_folder(server: Server) -> None:
-    assert trl.reward_service(str(server.ready_file.parent))([""], [RIGHT], answer=["4"]) == [1.0]
-
-
 # ------------------------------------------------------------------------------------- TRL
 def test_trl_gets_a_score_for_each_completion_whatever_its_domain(server: Server) -> None:
     function = trl.reward_service(server.url)
@@ -192,7 +191,9 @@ def test_trl_gets_a_score_for_each_completion_whatever_its_domain(server: Server
 
 
 def test_trl_sees_a_name_and_may_pickle_the_function(server: Server) -> None:
-    function = pickle.loads(pickle.dumps(trl.reward_service(server.url, name="verifiable")))
+    """Its servers are found in a folder."""
+    where = str(server.ready_file.parent)
+    function = pickle.loads(pickle.dumps(trl.reward_service(where, name="verifiable")))
     assert function.__name__ == "verifiable"
     assert function([""], [RIGHT], answer=["4"]) == [1.0]
 
@@ -201,7 +202,6 @@ def test_trl_sees_a_name_and_may_pickle_the_function(server: Server) -> None:
     ("prompt", "given", "column", "score"),
     [
         ("2+2?<think>\n", None, None, 0.0),
-        ("2+2?", None, None, 1.0),
         ("2+2?", True, None, 0.0),
         ("2+2?<think>\n", False, None, 1.0),
         ([{"role": "user", "content": "<think>"}], None, None, 1.0),
@@ -212,9 +212,8 @@ def test_trl_does_not_have_a_draft_in_an_open_thought_graded(
     server: Server, prompt: object, given: bool | None, column: bool | None, score: float
 ) -> None:
     columns = {} if column is None else {"in_thought": [column]}
-    assert trl.reward_service(server.url, in_thought=given)([prompt], [RIGHT], answer=["4"], **columns) == [
-        score
-    ]
+    function = trl.reward_service(server.url, in_thought=given)
+    assert function([prompt], [RIGHT], answer=["4"], **columns) == [score]
 
 
 def test_trl_is_warned_once_when_the_template_seems_to_open_thoughts(
@@ -228,7 +227,7 @@ def test_trl_is_warned_once_when_the_template_seems_to_open_thoughts(
 
 
 def test_trl_gets_none_for_what_was_not_graded(dead_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    function = trl.RewardFunction(connection=Connection(servers=(dead_url,), patience_s=0.5))
+    function = trl.RewardFunction(connection=ServiceConnection(servers=(dead_url,), patience_s=0.5))
     shares: dict[str, float] = {}
     scores = function(["", ""], [RIGHT, WRONG], answer=["4", "4"], log_metric=shares.__setitem__)
     assert scores == [None, None]
@@ -253,7 +252,9 @@ def test_a_label_that_says_no_task_is_not_a_0(label: Any, server: Server) -> Non
 
 
 # ------------------------------------------------------------------------------------- verl
-def test_verl_gets_a_score(server: Server) -> None:
+def test_verl_gets_a_score_for_its_rows(server: Server) -> None:
+    """A row may say its domain and that its prompt opens a thought."""
+
     async def both() -> list[float]:
         answers = [
             verl.compute_score("math_dapo", text, "4", {}, servers=[server.url]) for text in (RIGHT, WRONG)
@@ -261,56 +262,40 @@ def test_verl_gets_a_score(server: Server) -> None:
         return list(await asyncio.gather(*answers))
 
     assert asyncio.run(both()) == [1.0, 0.0]
-    assert (
-        verl.compute_score_blocking("math_dapo", RIGHT, "4", servers=server.url, reward_model_tokenizer=None)
-        == 1.0
-    )
+    ask = partial(verl.compute_score_blocking, servers=server.url, reward_model_tokenizer=None)
+    assert ask("math_dapo", RIGHT, "4") == 1.0
+    assert ask("gpqa", "\\boxed{(B) 5 cm}", "B", {"domain": "stem"}) == 1.0
+    assert ask("math", RIGHT, "4", {"in_thought": True}) == ask("math", RIGHT, "4", in_thought=True) == 0.0
 
 
-def test_a_row_of_verls_may_say_its_domain_and_that_its_prompt_opens_a_thought(server: Server) -> None:
-    ask = verl.compute_score_blocking
-    assert ask("gpqa", "\\boxed{(B) 5 cm}", "B", {"domain": "stem"}, servers=server.url) == 1.0
-    assert ask("math", RIGHT, "4", {"in_thought": True}, servers=server.url) == 0.0
-    assert ask("math", RIGHT, "4", servers=server.url, in_thought=True) == 0.0
-
-
-def test_verl_stops_when_there_is_no_verdict_even_where_exceptions_become_zeros(dead_url: str) -> None:
-    async def as_the_rate_limited_manager() -> float:
-        try:
-            answer = verl.compute_score("math", RIGHT, "4", servers=dead_url, patience_s=0.5)
-            return await asyncio.wait_for(answer, timeout=30)
-        except Exception:
-            return 0.0
-
+def test_verl_stops_when_there_is_no_verdict(dead_url: str) -> None:
     with pytest.raises(StopTraining, match="did not grade a response") as caught:
-        asyncio.run(as_the_rate_limited_manager())
+        asyncio.run(verl.compute_score("math", RIGHT, "4", servers=dead_url, patience_s=0.5))
     assert dead_url in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("label", BAD_LABELS)
-def test_verl_stops_at_a_label_that_says_no_task(label: Any, server: Server) -> None:
-    async def as_the_rate_limited_manager() -> float:
-        try:
-            return await verl.compute_score("math", RIGHT, label, servers=server.url)
-        except Exception:
-            return 0.0
+def test_verl_stops_at_a_label_that_says_no_task_even_where_exceptions_become_zeros(
+    label: Any, server: Server
+) -> None:
+    def awaiting() -> float:
+        return asyncio.run(verl.compute_score("math", RIGHT, label, servers=server.url))
 
-    def as_the_prime_manager() -> float:
-        try:
-            return verl.compute_score_blocking("math", RIGHT, label, servers=server.url)
-        except Exception:
-            return 0.0
+    def blocking() -> float:
+        return verl.compute_score_blocking("math", RIGHT, label, servers=server.url)
 
-    for score in (lambda: asyncio.run(as_the_rate_limited_manager()), as_the_prime_manager):
+    for score in (awaiting, blocking):
         with pytest.raises(StopTraining) as caught:
             score()
         assert "\n" not in str(caught.value)
+    assert not issubclass(StopTraining, Exception)
 
 
-def test_verl_stops_at_options_that_name_no_server() -> None:
-    with pytest.raises(StopTraining, match="URLs that begin with http://"):
-        verl.compute_score_blocking("math", RIGHT, "4", servers=[])
+@pytest.mark.parametrize(("options", "word"), [({"servers": []}, "URLs that begin"), ({}, "servers")])
+def test_verl_stops_at_options_that_name_no_server(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(StopTraining, match=word):
+        verl.compute_score_blocking("math", RIGHT, "4", **options)
 
 
 def test_verl_stops_when_its_own_time_limit_cancels_the_call(dead_url: str) -> None:
@@ -324,71 +309,3 @@ def test_verl_stops_when_its_own_time_limit_cancels_the_call(dead_url: str) -> N
 
     with pytest.raises(StopTraining, match=r"reward\.timeout"):
         asyncio.run(as_the_rate_limited_manager())
-
-
-# ------------------------------------------------------------------------------------- verifiers
-@dataclass
-class Task:
-    answer: str
-
-    def model_dump(self) -> dict[str, Any]:
-        return {"idx": 0, "prompt": "2+2?", "answer": self.answer}
-
-
-@dataclass
-class Trace:
-    last_reply: str
-
-
-@dataclass
-class Row:
-    prompt: object = "2+2?"
-    completion: object = field(default_factory=lambda: [{"role": "assistant", "content": RIGHT}])
-    answer: str = ""
-    info: dict[str, Any] = field(default_factory=dict)
-
-
-def test_verifiers_gets_a_score_of_a_trace(server: Server) -> None:
-    graded = verifiers.reward_service(server.url)
-    assert asyncio.run(graded(Task("4"), Trace(RIGHT))) == 1.0
-    assert asyncio.run(graded(Task("4"), Trace(WRONG))) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("row", "score"),
-    [
-        (Row(answer="4"), 1.0),
-        (Row(answer="5"), 0.0),
-        (Row(info={"domain": "math", "task": {"answer": "4"}}), 1.0),
-        (Row(prompt="2+2?<think>\n", completion=RIGHT, answer="4"), 0.0),
-    ],
-)
-def test_verifiers_gets_a_score_of_a_rubric(server: Server, row: Row, score: float) -> None:
-    assert asyncio.run(verifiers.rubric_function(server.url)(**vars(row), state={}, parser=None)) == score
-
-
-def test_verifiers_has_no_verdict_recorded_as_an_error(dead_url: str) -> None:
-    with pytest.raises(NotGraded, match="did not grade a response"):
-        asyncio.run(verifiers.reward_service(dead_url, patience_s=0.5)(Task("4"), Trace(RIGHT)))
-
-
-def test_a_rubric_cannot_make_a_0_of_no_verdict(dead_url: str) -> None:
-    with pytest.raises(StopTraining):
-        asyncio.run(verifiers.rubric_function(dead_url, patience_s=0.5)(**vars(Row(answer="4"))))
-    assert not issubclass(StopTraining, Exception)
-
-
-@pytest.mark.parametrize("label", BAD_LABELS)
-def test_a_label_that_says_no_task_stops_a_rubric_and_is_an_error_of_a_trace(
-    label: Any, server: Server
-) -> None:
-    async def as_a_rubric() -> float:
-        try:
-            return await verifiers.rubric_function(server.url)(**vars(Row(answer=label)))
-        except Exception:
-            return 0.0
-
-    with pytest.raises(StopTraining):
-        asyncio.run(as_a_rubric())
-    with pytest.raises((BadLabel, NotGraded)):
-        asyncio.run(verifiers.reward_service(server.url)(Task(label), Trace(RIGHT)))

@@ -1,4 +1,20 @@
-"""Shared by the front ends: options in the URL's query, and waiting for scores."""
+"""Routes for other trainers' clients, on the same server and the same pools.
+
+* OpenRLHF's remote reward, `--reward.remote_url http://127.0.0.1:8000/openrlhf` (openrlhf/utils/agent.py,
+  `_fetch_rewards_via_http`; openrlhf/cli/serve_rm.py): {"query": [prompt and response as one text, ...], "prompts":
+  [...], "labels": [...]} -> {"rewards": [...], "scores": [...], "extra_logs"}. A query is decoded text with special
+  tokens, and its prompt may be cut off on the left. The response is what follows the prompt, without the tokens that
+  end a turn.
+* slime's and miles' remote reward, `--rm-type remote_rm --rm-url http://127.0.0.1:8000/slime` (slime/rollout/rm_hub and
+  miles/rollout/rm_hub, `remote_rm`): one sample per request, {"prompt": text or messages, "response": text, "label":
+  any}; the JSON of the answer is the sample's reward. Both raise on a status of 400 or more, slime after ten tries over
+  some minutes, miles at once.
+
+None of these protocols can say "not graded". Such a request waits here as long as its client does, and is then answered
+with 503 and Retry-After, which the client does not take for a reward. Grading continues meanwhile, and the client's
+next try gets the result. A reward is never 0 because the service was busy, broken or stopped. docs/other_trainers.md
+says what each client then does.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +23,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Request
 
 from reward.graders.registry import domains
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.rows import BadLabel, opens_thought, request_of_label, without_end_tokens
-from reward.server import Front
+from reward.server import Front, JsonBody
 
 DEFAULT_WAIT_S = 100.0
 """Less than the 120 s after which slime gives up on a request, and than OpenRLHF's 180 s."""
@@ -20,6 +36,10 @@ MAX_WAIT_S = 3600.0
 RETRY_AFTER_S = 2
 _PAUSE_S, _MAX_PAUSE_S = 0.5, 8.0
 _FLAGS = {"true": True, "false": False, "auto": None}
+_LEAST_OVERLAP = 40
+"""Characters of a truncated prompt with which the query must begin."""
+
+router = APIRouter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,3 +148,55 @@ async def scores(front: Front, requests: Sequence[ScoreRequest], options: Option
 
 def _first(results: Sequence[ScoreResult], status: GradeStatus) -> ScoreResult | None:
     return next((result for result in results if result.status is status), None)
+
+
+# ------------------------------------------------------------------------------------- the routes
+@router.post("/openrlhf")
+async def openrlhf(front: TheFront, options: UrlOptions, body: JsonBody) -> dict[str, Any]:
+    """Returns the rewards of a list of queries, in order."""
+    fields = object_in(body)
+    queries, prompts, labels = (fields.get(name) for name in ("query", "prompts", "labels"))
+    if not (isinstance(queries, list) and isinstance(prompts, list) and isinstance(labels, list)):
+        raise bad_request('the body must have the lists "query", "prompts" and "labels"')
+    if not len(queries) == len(prompts) == len(labels):
+        raise bad_request(
+            f'"query", "prompts" and "labels" must be equally long; '
+            f"they have {len(queries)}, {len(prompts)} and {len(labels)} items"
+        )
+    requests = [
+        request_of(response_in(query, prompt), label, prompt, options)
+        for query, prompt, label in zip(queries, prompts, labels, strict=True)
+    ]
+    values = await scores(front, requests, options)
+    return {"rewards": values, "scores": values, "extra_logs": {}}
+
+
+def response_in(query: Any, prompt: Any) -> str:
+    """Returns what follows the prompt in the query. Raises HTTPException (400) if the prompt is not found: graded with
+    its prompt, a response could earn a reward for what the prompt says."""
+    if not isinstance(query, str) or not isinstance(prompt, str):
+        raise bad_request('each item of "query" and "prompts" must be text')
+    if not prompt:
+        return query
+    before, found, response = query.partition(prompt)
+    # The tokenizer may put its first token in front of the prompt.
+    if found and len(before) < _LEAST_OVERLAP:
+        return response
+    # Otherwise the query begins with the end of a truncated prompt; take the longest that fits.
+    start = prompt.find(query[:_LEAST_OVERLAP])
+    while len(query) >= _LEAST_OVERLAP and start >= 0:
+        if query.startswith(prompt[start:]):
+            return query[len(prompt) - start :]
+        start = prompt.find(query[:_LEAST_OVERLAP], start + 1)
+    raise bad_request(
+        f"a query does not begin with its prompt or with the end of it, {prompt[-60:]!r}: where its response begins "
+        "is unknown"
+    )
+
+
+@router.post("/slime")
+async def slime(front: TheFront, options: UrlOptions, body: JsonBody) -> float:
+    """Returns the reward of one sample as a bare number."""
+    sample = object_in(body)
+    request = request_of(sample.get("response"), sample.get("label"), sample.get("prompt"), options)
+    return (await scores(front, [request], options))[0]
