@@ -1,5 +1,5 @@
-"""What becomes of a request to a worker. A worker sends its own answers as frames; the pool, the groups and the trials
-add what they find out when a worker sends none."""
+"""What becomes of a request to a worker. A worker sends its own answers as frames; the pool adds what it finds out when
+a worker sends none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Invalid:
 
 
 @dataclass(frozen=True, slots=True)
-class PluginFailed:
+class PluginRaised:
     """A plug-in raised an error, and the response is not graded."""
 
     reason: str
@@ -70,22 +70,15 @@ class Late:
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
-    """Workers died or gave no answer in time. Only a trial can tell whether the response is to blame."""
+class NoReply:
+    """Workers died or gave no answer in time. A busy machine may be the reason, so the response is not graded."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exhausts:
-    """A trial has found that no healthy worker can grade the response."""
-
-    reason: str
-
-
-Sent = Grade | Invalid | PluginFailed | Retry | Failed | Imported | KnownAnswers
-NotSent = TimedOut | Crashed | Late | NoAnswer | Failed | Invalid
-Answer = Sent | NotSent | Exhausts
+Sent = Grade | Invalid | PluginRaised | Retry | Failed | Imported | KnownAnswers
+NotSent = TimedOut | Crashed | Late | NoReply | Failed | Invalid
+Answer = Sent | NotSent
 _KINDS = {kind.__name__: kind for kind in get_args(Sent)}
 
 

@@ -5,10 +5,10 @@
     future = client.submit(ScoreRequest(...))     # from any thread, as soon as a response is complete
     result = future.result()                      # never raises; without a score if the service has not graded
 
-Requests travel in batches of one domain to the server with the fewest outstanding ones. Those that a server does not
-grade (it is overloaded, fails or is gone) are tried again elsewhere, after growing, jittered pauses; a server that
-comes back is used again (reward.discovery says which servers a client uses). A request whose time or attempts are spent
-resolves to `infra_error`, with the reason and without a score.
+Requests travel in batches of one domain to the server with the fewest outstanding ones per worker, that of this node
+before others. Those that a server does not grade (it is overloaded, fails or is gone) are tried again elsewhere, after
+growing, jittered pauses; a server that comes back is used again (reward.servers). A request whose time or attempts are
+spent resolves to `infra_error`, with the reason and without a score.
 
 Time: `request_timeout_s` bounds one attempt; `request_timeout_s * max_attempts`, or the request's own deadline_ms if
 that is shorter, bounds a request from its submission. Waiting for a server that has room, or for any server, uses up
@@ -24,7 +24,7 @@ import random
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,9 +34,8 @@ from pathlib import Path
 import aiohttp
 
 from reward import frames
-from reward.discovery import Announced, Servers, read_folder
-from reward.known_server import KnownServer
 from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult
+from reward.servers import PERIOD_S, Announced, KnownServer, Servers, read_folder
 
 log = logging.getLogger("reward.client")
 
@@ -44,8 +43,8 @@ _LINGER_S = 0.002
 _SWEEP_S = 0.25
 """Seconds between searches for items whose time is up; one search per batch would be quadratic in the items."""
 _MAX_PAUSE_S = 5.0
-STRAGGLERS_S = 10.0
-"""Seconds that further servers may take to announce themselves in a folder whose servers so far are hopeless."""
+STRAGGLERS_S = 2.0 * PERIOD_S
+"""Seconds that servers may be late after one that is ready and does not grade all that is wanted."""
 
 
 class RewardServiceError(RuntimeError):
@@ -53,23 +52,34 @@ class RewardServiceError(RuntimeError):
 
 
 class CannotGrade(RewardServiceError):
-    """No server can grade all of the required domains, and waiting would not change that."""
+    """Servers are ready, but none of them will ever grade one of the required domains."""
+
+    def __init__(self, why: str, unknown: frozenset[str]) -> None:
+        """unknown: those of these domains that no server has a grader for."""
+        super().__init__(f"the reward service cannot grade all that is asked of it: {why}")
+        self.unknown = unknown
 
 
 class _Busy(ValueError):
     """A server answered a whole batch with "too many requests" or "unavailable": it has tried none of them."""
 
 
+_NOT_TRIED = (_Busy, aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""Failures of a batch that its server has not begun."""
+
+
 @dataclass(slots=True, eq=False)
 class _Item:
-    request: ScoreRequest
+    request_id: str
+    domain: str
     future: Future[ScoreResult]
     expires: float
     """When it is given up, by time.monotonic."""
+    body: str = ""
+    """The request as JSON, without its deadline."""
     attempts: int = 0
-    pauses: int = 0
     failures: dict[str, int] = field(default_factory=dict)
-    """URL of a server -> how often it did not grade this item."""
+    """How often each server, by its URL, did not grade this item."""
     reason: str = ""
     """Why the last try did not grade it; empty before the first."""
 
@@ -83,7 +93,8 @@ class ClientStatistics:
 
 
 class RewardClient:
-    """Runs an asyncio loop of its own in one daemon thread; the public methods may be called from any thread."""
+    """Runs an asyncio loop of its own in one daemon thread, from its first use on. The public methods may be called
+    from any thread."""
 
     def __init__(
         self,
@@ -94,13 +105,13 @@ class RewardClient:
         request_timeout_s: float = 60.0,
         max_attempts: int = 5,
         batch_items: int = 32,
-        domains: Collection[str] = (),
         announced: Announced | None = None,
         version: str = "",
+        domains: Collection[str] = (),
     ) -> None:
         """Servers come from `urls`, or from the ready files (*.json) in `discovery_dir`, which is read again and again.
-        announced: reads that folder instead, if given. domains: what a server must be able to grade to count as ready.
-        version: the version of the graders; empty: the first server's. Raises RewardServiceError."""
+        announced: reads that folder instead, if given. version, domains: those of the service, if they are known
+        already. Raises RewardServiceError."""
         if bool(urls) == (discovery_dir is not None):
             raise RewardServiceError("give the reward client either urls or a discovery_dir")
         if not 1 <= batch_items <= MAX_BATCH_ITEMS or max_attempts < 1 or request_timeout_s <= 0:
@@ -113,8 +124,8 @@ class RewardClient:
         self._servers = Servers(
             urls=[url.rstrip("/") for url in urls],
             announced=announced,
-            domains=domains,
             version=version,
+            domains=domains,
             on_ready=lambda: self._wake.set(),
         )
         self._headers: dict[str, str] = {}
@@ -135,45 +146,43 @@ class RewardClient:
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
-        self._wake = asyncio.Event()
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reward-client", daemon=True)
-        self._thread.start()
-        self._started.wait()
+        self._wake, self._stopping = asyncio.Event(), asyncio.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------------------------------- any thread
-    def wait_until_ready(self, timeout_s: float, say: Callable[[str], None] = lambda why: None) -> None:
-        """Returns when one discovered server is ready, or one given server and all others that are worth waiting for.
-        Tells `say` again and again why it still waits.
+    def wait_until_ready(
+        self,
+        timeout_s: float,
+        say: Callable[[str], None] = lambda why: None,
+        domains: Collection[str] = (),
+    ) -> None:
+        """Returns when all servers were asked, and those that are ready grade all `domains`. Tells `say` again and
+        again why it still waits.
 
-        Raises RewardServiceError if they are not ready in time or differ in version, and CannotGrade as soon as it is
-        known that no server will ever grade all `domains`."""
-        begun = hopeless_since = time.monotonic()
+        Raises RewardServiceError if none is ready in time or one does not fit, and CannotGrade if none that is ready
+        grades a domain, nor one that gets ready within STRAGGLERS_S."""
+        self._start()
+        begun = ready_since = time.monotonic()
         while True:
             if self._servers.mismatch:
                 raise RewardServiceError(self._servers.mismatch)
-            servers, up = list(self._servers.used.values()), self._servers.up()
-            hopeless = [server for server in servers if server.is_hopeless]
-            if up and (len(up) + len(hopeless) == len(servers) or self._discovery_dir is not None):
-                for server in hopeless:
-                    log.warning("the reward server %s is not used: it %s", server.url, server.reason)
+            now, servers, up = time.monotonic(), list(self._servers.used.values()), self._servers.up()
+            missing = frozenset(domains).difference(*(server.grades for server in up))
+            if up and not missing and all(server.asked_s for server in servers):
                 return
-            now = time.monotonic()
-            if not servers or len(hopeless) < len(servers):
-                hopeless_since = now
-            elif self._discovery_dir is None or now - hopeless_since > STRAGGLERS_S:
-                raise CannotGrade(f"the reward service cannot grade all that is asked of it: {self._down()}")
+            why = self._down()
+            if not up:
+                ready_since = now
+            elif missing:
+                why = "; ".join(server.why_not(name) for server in up for name in sorted(missing))
+                are_all = self._discovery_dir is None and len(up) == len(servers)
+                if are_all or now - ready_since > min(STRAGGLERS_S, timeout_s):
+                    raise CannotGrade(why, missing.difference(*(server.refused for server in up)))
             if now - begun > timeout_s:
-                break
-            say(
-                "; ".join(dict.fromkeys(server.reason for server in servers if not server.up)) or self._down()
-            )
+                raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {why}")
+            say(why)
             time.sleep(0.05)
-        if not servers:
-            raise RewardServiceError(
-                f"no reward server announced itself in {self._discovery_dir} within {timeout_s:g} s"
-            )
-        raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {self._down()}")
 
     def _down(self) -> str:
         return self._servers.why_down(self._discovery_dir)
@@ -189,24 +198,45 @@ class RewardClient:
         return self._servers.domains
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
-        """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed."""
+        """Thread-safe. The future always gets a result; status infra_error (score None) if the service failed.
+
+        A request that JSON cannot carry (NaN, an object, endless nesting) gets invalid_request, because no server could
+        read it. A response that is too long to be graded is sent as far as it shows that."""
+        self._start()
         budget_s = self._timeout_s * self._max_attempts
         if request.deadline_ms is not None:
             budget_s = min(1000 * budget_s, request.deadline_ms) / 1000  # a huge number is no float
-        item = _Item(request, Future(), time.monotonic() + budget_s)
+        item = _Item(request.request_id, request.domain, Future(), time.monotonic() + budget_s)
         self._all.add(item)  # here, because a loop that is being closed may never run `_requeue`
+        sent = {**request.to_json(), "response": request.response[: MAX_RESPONSE_BYTES + 1]}
+        sent.pop("deadline_ms", None)
+        try:
+            item.body = json.dumps(sent, allow_nan=False)
+        except (ValueError, TypeError, RecursionError) as error:
+            reason = f"the request cannot be written as JSON: {error}"
+            self._resolve_without_score(item, GradeStatus.invalid_request, "invalid_request", reason)
+            return item.future
         try:
             self._loop.call_soon_threadsafe(self._requeue, item)
         except RuntimeError:  # the loop is closed
             self._give_up(item, "the reward client is closed")
         return item.future
 
+    def _start(self) -> None:
+        """Starts the thread at the first use: most ranks of a large run make no requests."""
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="reward-client", daemon=True)
+                self._thread.start()
+
     def close(self) -> None:
         """Stops the thread. Requests without a result resolve to infra_error."""
-        if self._closed:
+        with self._lock:
+            self._closed = True
+        if self._thread is None:
+            self._loop.close()
             return
-        self._closed = True
-        with suppress(RuntimeError):  # a fault has ended the thread and closed its loop
+        with suppress(RuntimeError):  # it is closed already, or a fault has ended the thread
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout=10)
 
@@ -233,8 +263,6 @@ class RewardClient:
             connector=connector, timeout=timeout, headers=self._headers
         ) as session:
             self._session = session
-            self._stopping = asyncio.Event()
-            self._started.set()
             loops = [
                 self._loop.create_task(self._dispatch()),
                 self._loop.create_task(self._servers.watch(self._get)),
@@ -251,18 +279,17 @@ class RewardClient:
         """Hands waiting items to servers, in batches of one domain, the least loaded server first."""
         swept = 0.0
         while True:
-            try:
-                await asyncio.wait_for(self._wake.wait(), _SWEEP_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP_S):
+                    await self._wake.wait()
                 await asyncio.sleep(_LINGER_S)  # lets a burst of submissions become a batch
-            except TimeoutError:
-                pass
             self._wake.clear()
             now = time.monotonic()
             if now - swept >= _SWEEP_S:
                 swept = now
                 self._drop_expired(now)
             for queue in self._waiting.values():
-                while queue and (server := self._choose(queue[0].failures)) is not None:
+                while queue and (server := self._choose(queue[0])) is not None:
                     # The next batch: items at the queue's head that failed equally often on this server.
                     size = min(self._batch_items, self._room(server))
                     failures = queue[0].failures.get(server.url, 0)
@@ -284,12 +311,17 @@ class RewardClient:
                 else:
                     queue.append(item)
 
-    def _choose(self, failures: Mapping[str, int]) -> KnownServer | None:
-        """Returns the server with the fewest outstanding requests per worker, among those that failed least on an item.
-        None if these have no room: then the item waits, because the others have failed more often on it."""
-        up = self._servers.up()
-        least = min((failures.get(server.url, 0) for server in up), default=0)
-        usable = [server for server in up if self._room(server) > 0 and failures.get(server.url, 0) == least]
+    def _choose(self, item: _Item) -> KnownServer | None:
+        """Returns the server with the fewest outstanding requests per worker, of those that grade the item's domain and
+        have failed least on it; of equal ones the first. None if these have no room, or none of them is up: then the
+        item waits."""
+        known = list(self._servers.used.values())
+        # A domain that nobody grades: any server may say so.
+        able = [server for server in known if item.domain in server.grades] or known
+        up = [server for server in able if server.up]
+        failures = {server.url: item.failures.get(server.url, 0) for server in up}
+        least = min(failures.values(), default=0)
+        usable = [server for server in up if self._room(server) > 0 and failures[server.url] == least]
         return min(usable, key=lambda server: server.outstanding / server.num_workers, default=None)
 
     def _room(self, server: KnownServer) -> int:
@@ -299,52 +331,27 @@ class RewardClient:
 
     async def _send(self, server: KnownServer, batch: list[_Item]) -> None:
         """Makes one attempt. Afterwards every item of the batch is resolved or waits again, whatever happens."""
-        num_taken = len(batch)
         try:
-            bodies = self._encode(batch)
-            batch = list(bodies)
-            results = await self._post(server, bodies) if batch else []
+            results = await self._post(server, batch)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, aiohttp.ClientConnectionError | ConnectionError):
+                self._servers.mark_down(server, f"is gone ({type(error).__name__})")
             reason = f"{server.url}: {type(error).__name__} {error}".rstrip()
-            lost = isinstance(error, aiohttp.ClientConnectionError | OSError) and not isinstance(
-                error, TimeoutError
-            )
-            if lost:
-                self._servers.lose(server, f"is gone ({type(error).__name__})")
-            not_tried = isinstance(error, aiohttp.ClientConnectorError | _Busy)
             for item in batch:
-                self._again(item, server, reason, counts=not not_tried)
+                self._again(item, server, reason, counts=not isinstance(error, _NOT_TRIED))
             return
         finally:
-            server.outstanding -= num_taken
+            server.outstanding -= len(batch)
             self._wake.set()
         for item, result in zip(batch, results, strict=True):
             if result.status in (GradeStatus.graded, GradeStatus.invalid_request):
                 self._resolve(item, result)
+                continue
+            reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
+            if result.verdict == "no_sandbox":  # no server grades programs
+                self._give_up(item, reason)
             else:
-                reason = f"{server.url}: {result.details.get('reason', result.verdict)}"
-                nowhere = all(known.sandbox == "none" for known in self._servers.used.values())
-                if result.verdict == "no_sandbox" and nowhere:  # asking another server would not help
-                    self._give_up(item, f"{reason} (no server has a sandbox)")
-                else:
-                    self._again(item, server, reason, counts=result.status is GradeStatus.infra_error)
-
-    def _encode(self, batch: list[_Item]) -> dict[_Item, bytes]:
-        """Returns the requests of a batch as JSON. Resolves a request that JSON cannot carry (NaN, an object, endless
-        nesting), because no server could read it. Cuts a response that is too long to be graded to a length that is
-        still too long, so that a batch of them stays below a server's limit."""
-        now = time.monotonic()
-        bodies = {}
-        for item in batch:
-            left_s = min(self._timeout_s, item.expires - now)
-            body = {**item.request.to_json(), "deadline_ms": max(0, int(1000 * left_s))}
-            try:
-                body["response"] = item.request.response[: MAX_RESPONSE_BYTES + 1]
-                bodies[item] = json.dumps(body, allow_nan=False).encode()
-            except (ValueError, TypeError, RecursionError) as error:
-                details = {"reason": f"the request cannot be written as JSON: {error}"}
-                self._resolve_without_score(item, GradeStatus.invalid_request, "invalid_request", details)
-        return bodies
+                self._again(item, server, reason, counts=result.status is GradeStatus.infra_error)
 
     async def _get(self, url: str) -> tuple[int, bytes]:
         """Returns (HTTP status, body). Raises what aiohttp raises."""
@@ -352,15 +359,18 @@ class RewardClient:
         async with self._session.get(url, timeout=timeout) as reply:
             return reply.status, await reply.read()
 
-    async def _post(self, server: KnownServer, bodies: Mapping[_Item, bytes]) -> list[ScoreResult]:
+    async def _post(self, server: KnownServer, batch: Sequence[_Item]) -> list[ScoreResult]:
         """Returns the results in order. Raises what aiohttp raises, _Busy if the server takes nothing now, or
         ValueError, KeyError or TypeError on an answer that breaks the protocol."""
         # A server drops what it has not begun by the deadline, but may take a worker's whole time limit for the rest.
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + 35.0, sock_connect=5.0)
-        data = b"\n".join(bodies.values())
-        headers = {"Content-Type": "application/jsonl"}
+        now = time.monotonic()
+        left_ms = [max(0, int(1000 * min(self._timeout_s, item.expires - now))) for item in batch]
+        lines = [
+            f'{item.body[:-1]}, "deadline_ms": {ms}}}\n' for item, ms in zip(batch, left_ms, strict=True)
+        ]
         async with self._session.post(
-            f"{server.url}/v1/score_batch", data=data, headers=headers, timeout=timeout
+            f"{server.url}/v1/score_batch", data="".join(lines).encode(), timeout=timeout
         ) as reply:
             if reply.status in (429, 503):
                 raise _Busy(f"HTTP {reply.status}: {(await reply.text())[:200]}")
@@ -368,13 +378,10 @@ class RewardClient:
                 raise ValueError(f"HTTP {reply.status}: {(await reply.text())[:200]}")
             answer = frames.decode(await reply.read())
         results = [ScoreResult.from_json(item) for item in answer["items"]]
-        if len(results) != len(bodies):
-            raise ValueError(f"{len(results)} results for {len(bodies)} requests")
-        for item, result in zip(bodies, results, strict=True):
-            if result.request_id != item.request.request_id:
-                raise ValueError("a result carries another request's id")
-            if self.version and result.version != self.version:
-                raise ValueError(f"a result comes from version {result.version}, not {self.version}")
+        if [result.request_id for result in results] != [item.request_id for item in batch]:
+            raise ValueError(f"the {len(results)} results are not those of the {len(batch)} requests")
+        if wrong := {result.version for result in results} - {self.version}:
+            raise ValueError(f"a result comes from version {wrong.pop()}, not {self.version}")
         return results
 
     def _again(self, item: _Item, server: KnownServer, reason: str, *, counts: bool) -> None:
@@ -383,8 +390,9 @@ class RewardClient:
         item.reason = reason
         item.failures[server.url] = item.failures.get(server.url, 0) + 1
         item.attempts += counts
-        item.pauses += 1
-        pause_s = min(_MAX_PAUSE_S, 0.05 * 2 ** min(item.pauses, 10)) * random.uniform(0.5, 1.5)
+        pause_s = min(_MAX_PAUSE_S, 0.05 * 2 ** min(sum(item.failures.values()), 10)) * random.uniform(
+            0.5, 1.5
+        )
         if item.attempts >= self._max_attempts:
             self._give_up(item, f"{reason} (after {item.attempts} attempts)")
         elif time.monotonic() + pause_s >= item.expires:
@@ -394,7 +402,7 @@ class RewardClient:
             self._loop.call_later(pause_s, self._requeue, item)
 
     def _requeue(self, item: _Item) -> None:
-        self._waiting[item.request.domain].append(item)
+        self._waiting[item.domain].append(item)
         self._wake.set()
 
     def _resolve(self, item: _Item, result: ScoreResult) -> None:
@@ -407,14 +415,12 @@ class RewardClient:
 
     def _give_up(self, item: _Item, reason: str) -> None:
         self.statistics.num_missing += 1
-        details = {"reason": reason, "attempts": item.attempts}
-        self._resolve_without_score(item, GradeStatus.infra_error, "missing", details)
+        self._resolve_without_score(item, GradeStatus.infra_error, "missing", reason)
 
-    def _resolve_without_score(
-        self, item: _Item, status: GradeStatus, verdict: str, details: Mapping[str, object]
-    ) -> None:
+    def _resolve_without_score(self, item: _Item, status: GradeStatus, verdict: str, reason: str) -> None:
+        details = {"reason": reason, "attempts": item.attempts}
         result = ScoreResult(
-            request_id=item.request.request_id,
+            request_id=item.request_id,
             status=status,
             score=None,
             verdict=verdict,

@@ -60,22 +60,22 @@ class Groups:
         except ValueError:
             return await self.pool.run(message, deadline)  # reports what is wrong with it
         if not self._gathered:
-            loop.call_soon(self._depart)  # after everything that is ready in this turn of the loop
+            loop.call_soon(self._send_gathered)  # after everything that is ready in this turn of the loop
         self._gathered.append(member)
         answer = await member.answer
         return await self.pool.run(message, deadline) if answer is None else answer
 
-    def _depart(self) -> None:
+    def _send_gathered(self) -> None:
         gathered, self._gathered = self._gathered, []
         while gathered:
             sizes = itertools.accumulate(len(member.body) for member in gathered[:_MAX_MEMBERS])
             num_members = max(1, sum(size <= _MAX_BYTES for size in sizes))
-            task = asyncio.get_running_loop().create_task(self._travel(gathered[:num_members]))
+            task = asyncio.get_running_loop().create_task(self._send_group(gathered[:num_members]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             gathered = gathered[num_members:]
 
-    async def _travel(self, group: list[_Member]) -> None:
+    async def _send_group(self, group: list[_Member]) -> None:
         """Sends a group and resolves every member of it, whatever happens."""
         now = time.monotonic()
         left = [member for member in group if member.deadline is None or member.deadline > now]

@@ -22,8 +22,7 @@ from reward.sandbox.launch import ZygoteError
 def main(fd: int, level: str) -> None:
     """Serves one socket until it closes: answers {"response", "task", "in_thought"?} with a Reply of one answer.
 
-    An unexpected exception is a defect of this service. It is answered with Failed, so the response is not graded: if
-    it ended the judge, a trial (reward/trial.py) would blame the response."""
+    An unexpected exception is a defect of this service. It is answered with Failed, so the response is not graded."""
     connection = socket.socket(fileno=fd)
     sandbox = Sandbox(Level(level))
     while (request := frames.read(connection.fileno())) is not None:

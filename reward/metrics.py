@@ -61,17 +61,12 @@ class Metrics:
         self.kills = Counter(
             "reward_worker_deaths_total", "Workers that were killed or died.", ("pool", "cause")
         )
-        self.trials = Counter(
-            "reward_trials_total",
-            "Responses without an answer, by what a fresh worker did.",
-            ("pool", "outcome"),
-        )
         self.seconds = Histogram(
             "reward_request_seconds", "From receipt to result, the queue included.", "domain"
         )
 
     def render(self, gauges: dict[str, dict[str, float]]) -> str:
-        counters = (self.verdicts, self.kills, self.trials)
+        counters = (self.verdicts, self.kills)
         lines = [line for counter in counters for line in counter.render()] + self.seconds.render()
         for name, values in gauges.items():
             lines.append(f"# TYPE {name} gauge")

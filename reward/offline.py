@@ -33,7 +33,7 @@ _EXPLAINED = ("extracted", "gold", "answer_type", "gold_type", "rule")
 """Keys of a mathematical grade's details that have lines of their own."""
 
 
-class Progress:
+class ProgressBar:
     """A progress line on a terminal, redrawn at most ten times a second; silent elsewhere."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
@@ -100,7 +100,7 @@ async def score_requests(service: Service, requests: list[ScoreRequest], output:
     """Grades requests, writes one JSON result per line in their order, and prints a summary per domain.
 
     Returns 1 if any request was not graded, else 0."""
-    progress = Progress(len(requests), sys.stderr)
+    progress = ProgressBar(len(requests), sys.stderr)
     slots = asyncio.Semaphore(_IN_FLIGHT_PER_WORKER * service.num_workers)
 
     async def score(request: ScoreRequest) -> ScoreResult:
@@ -222,7 +222,6 @@ VERDICTS = {
     "runtime_error": "the program ends with an error",
     "output_limit": "the program writes more than twice what is expected plus 1 MiB in a test, or 64 MiB in all",
     "timeout": "the limit on its total time was reached",
-    "exhausts_grader": "no worker can grade it, although workers are healthy (reward/trial.py)",
     "crashed": "it crashed the process that graded it",
     "too_long": "the response has more than 400 KiB, and no grader reads it",
     "crashed_compiling": "compiling it killed the process",

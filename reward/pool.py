@@ -1,9 +1,9 @@
 """A pool of killable workers, each of which handles one message at a time and is watched from outside.
 
 A worker that computes too long is killed and replaced, and the response gets 0 (`timeout`): it is to blame for the
-time. A worker that gives no answer for too long is killed too, but that may be our fault. If a worker dies
-otherwise, it is replaced and the request tried again; after three deaths there is no answer, except that a response
-which crashes its worker (SIGSEGV and the like) gets 0. A request without an answer may get a trial (reward/trial.py).
+time. So does a response that crashes its worker (SIGSEGV and the like). A worker that gives no answer for too long is
+killed too, but a busy machine may be the reason, so the response is not graded. If a worker dies otherwise, it is
+replaced and the request tried again; after three deaths the response is not graded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from reward import frames
-from reward.answers import Answer, Crashed, Failed, Invalid, Late, NoAnswer, NotSent, Reply, Retry, TimedOut
+from reward.answers import Answer, Crashed, Failed, Invalid, Late, NoReply, NotSent, Reply, Retry, TimedOut
 from reward.metrics import Metrics
 from reward.sandbox.clock import cpu_s as cpu_s_of
 from reward.sandbox.launch import Zygote, ZygoteError
 
 log = logging.getLogger("reward")
 
-CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})  # ILL, ABRT, BUS, FPE, SEGV: how a response crashes a parser
+_CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})  # ILL, ABRT, BUS, FPE, SEGV: how a response crashes a parser
 _MAX_ATTEMPTS = 3
 _WATCH_S = 0.25
 
@@ -137,7 +137,7 @@ class Pool:
     ) -> Reply | NotSent:
         """Sends an encoded frame as `run` does. The frame counts as `num_requests` in the queue; `num_attempts`: how
         many workers may die of it."""
-        last: Failed | NoAnswer = Failed("no worker was asked")
+        last: Failed | NoReply = Failed("no worker was asked")
         for _ in range(num_attempts):
             link = await self._acquire(deadline, urgent, num_requests)
             if link is None:
@@ -149,16 +149,16 @@ class Pool:
                 await self._replace(link)
                 if str(error) == "cpu":
                     return TimedOut()
-                return NoAnswer(f"no answer within {self.options.wall_s:g} s: the machine may be too loaded")
+                return NoReply(f"no answer within {self.options.wall_s:g} s: the machine may be too loaded")
             except asyncio.CancelledError:
                 self._replace_soon(link)
                 raise
             except (OSError, EOFError, ValueError) as error:
                 signal_number = await self._replace(link)
                 self._metrics.kills.add(self.name, f"signal_{signal_number}")
-                if signal_number in CRASH_SIGNALS:
+                if signal_number in _CRASH_SIGNALS:
                     return Crashed(signal_number)
-                last = NoAnswer(f"the worker died ({type(error).__name__}, signal {signal_number})")
+                last = NoReply(f"the worker died ({type(error).__name__}, signal {signal_number})")
                 continue
             if reply.retire:
                 self._replace_soon(link)
@@ -207,8 +207,8 @@ class Pool:
                 if waiter.deadline is not None and waiter.deadline <= now and not waiter.link.done():
                     waiter.link.set_result(None)
 
-    async def fresh(self) -> Link:
-        """Starts a worker outside the pool; the caller ends it. Raises ZygoteError or OSError."""
+    async def _start_worker(self) -> Link:
+        """Starts a worker. Raises ZygoteError or OSError."""
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
             link = Link(await asyncio.shield(starting))
@@ -220,11 +220,6 @@ class Pool:
         except BaseException:
             await link.end()
             raise
-        return link
-
-    async def _start_worker(self) -> Link:
-        """Starts a worker of the pool. Raises ZygoteError or OSError."""
-        link = await self.fresh()
         self._all.add(link)
         return link
 

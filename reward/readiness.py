@@ -28,8 +28,8 @@ class Readiness:
         self._service = service
         self._solved: dict[str, float] = {}
         self._failures: dict[str, str] = {}
-        self._broken: set[str] = set()
-        """Domains whose workers lack a module."""
+        self._lacking: set[str] = set()
+        """Domains whose workers could not import a module."""
         self._known_answers: dict[str, tuple[KnownAnswer, ...]] = {}
         self._numbers = itertools.count()
 
@@ -41,32 +41,31 @@ class Readiness:
             await asyncio.sleep(_PERIOD_S)
             await self.first_round()
 
-    def broken_plugin(self) -> str:
-        """Returns a sentence about the first plug-in that fails its known answers; empty if none does."""
-        failures = (
-            f"{plugin}: {self._failures[name]}"
-            for name, plugin in plugins().items()
-            if name in self._failures
-        )
-        return next(failures, "")
+    def defect(self) -> str:
+        """Returns a sentence about what no waiting mends: a plug-in fails its known answers, or workers lack a module.
+        Empty if nothing is wrong."""
+        for name, reason in self._failures.items():
+            if name in plugins():
+                return f"{plugins()[name]}: {reason}"
+            if name in self._lacking:
+                return f"{name} cannot be graded: {reason}"
+        return ""
 
     def report(self) -> dict[str, Any]:
-        """Returns the report of /readyz: ready if every domain that this machine can grade passed in the last 30 s. A
-        domain that is not ready and `is_broken` lacks a module, which no waiting mends."""
+        """Returns the report of /readyz: ready if every domain that this machine can grade passed in the last 30 s."""
         now = time.monotonic()
         level = self._service.level
         states: dict[str, dict[str, Any]] = {}
         for domain in domains():
             if self._service.pool(domain) is None:
-                states[domain] = {"ready": False, "reason": "no sandbox on this machine: code is refused"}
+                reason = "no sandbox on this machine: code is refused"
+                states[domain] = {"ready": False, "is_refused": True, "reason": reason}
                 continue
             age_s = now - self._solved.get(domain, float("-inf"))
             states[domain] = {"ready": age_s <= _VALID_S, "age_s": round(age_s, 1) if age_s < 1e9 else None}
             if domain in self._failures:
                 states[domain]["reason"] = self._failures[domain]
-            if domain in self._broken:
-                states[domain]["is_broken"] = True
-        ready = all(state["ready"] for name, state in states.items() if self._service.pool(name) is not None)
+        ready = all(state["ready"] or "is_refused" in state for state in states.values())
         return {
             "ready": ready,
             "protocol": PROTOCOL_VERSION,
@@ -81,12 +80,12 @@ class Readiness:
             return
         if failed := await self._service.failed_import(domain):
             if isinstance(failed, Failed):
-                if domain not in self._broken:
+                if domain not in self._lacking:
                     log.error("%s is not graded: %s", domain, failed.reason)
-                self._broken.add(domain)
+                self._lacking.add(domain)
             self._failures[domain] = failed.reason
             return
-        self._broken.discard(domain)
+        self._lacking.discard(domain)
         if domain not in self._known_answers:
             self._known_answers[domain] = await self._service.known_answers(domain)
         for known in self._known_answers[domain]:

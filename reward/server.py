@@ -27,10 +27,9 @@ import signal
 import socket
 import stat
 import sys
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +39,7 @@ from starlette.requests import ClientDisconnect
 
 from reward import frames
 from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
-from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, GradeStatus, ScoreRequest, ScoreResult
+from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, GradeStatus, ScoreResult
 from reward.readiness import Readiness
 from reward.requests import InvalidRequest, decode_line, request_of
 from reward.service import Service
@@ -110,7 +109,7 @@ class Front:
         return [one.result() if isinstance(one, asyncio.Task) else one for one in begun]
 
     def _begin(self, body: Any) -> ScoreResult | asyncio.Task[ScoreResult]:
-        """Starts grading a request. A repeated id with the same content is not graded again."""
+        """Starts grading a request, unless an equal one (of the same id and content) is being graded or was."""
         try:
             request = request_of(body)
         except InvalidRequest as error:
@@ -123,23 +122,10 @@ class Front:
         key = (request.request_id, hash(content))
         if key in self._recent:
             return self._recent[key]
-        earlier = self._running.get(key)
-        score = self.service.score(request) if earlier is None else self._score_after(earlier, request)
-        task = self._running[key] = asyncio.get_running_loop().create_task(score)
-        task.add_done_callback(lambda done: self._finish(key, done))
-        return task
-
-    async def _score_after(self, earlier: asyncio.Task[ScoreResult], request: ScoreRequest) -> ScoreResult:
-        """Returns the result of an equal request that is already being graded. If that one comes back as overloaded (it
-        may have had less time), grades this one in its remaining time."""
-        began = time.monotonic()
-        await asyncio.wait({earlier})
-        if earlier.result().status is not GradeStatus.overloaded:
-            return earlier.result()
-        if request.deadline_ms is not None:
-            waited_ms = int(1000 * (time.monotonic() - began))
-            request = replace(request, deadline_ms=max(0, request.deadline_ms - waited_ms))
-        return await self.service.score(request)
+        if key not in self._running:
+            task = self._running[key] = asyncio.get_running_loop().create_task(self.service.score(request))
+            task.add_done_callback(lambda done: self._finish(key, done))
+        return self._running[key]
 
     def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
         """Returns the result for a request that does not have the protocol's form."""
@@ -147,8 +133,7 @@ class Front:
         return self.service.result(request_id, GradeStatus.invalid_request, "invalid_request", details)
 
     def _finish(self, key: tuple[str, int], task: asyncio.Task[ScoreResult]) -> None:
-        if self._running.get(key) is task:  # and not an equal request that waits for it
-            del self._running[key]
+        del self._running[key]
         if not task.cancelled() and task.exception() is None and task.result().status is GradeStatus.graded:
             self._recent[key] = task.result()
             if len(self._recent) > _REMEMBERED:
@@ -302,8 +287,8 @@ async def serve(
     await service.open()
     try:
         await readiness.first_round()
-        if broken := readiness.broken_plugin():
-            raise UserError(broken)
+        if defect := readiness.defect():
+            raise UserError(defect)
         config = uvicorn.Config(
             application(Front(service, readiness, token), routers),
             log_level="warning",
@@ -314,7 +299,7 @@ async def serve(
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=5,
         )
-        server = _Server(config)
+        server = _UvicornServer(config)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, server.stop)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -332,7 +317,7 @@ async def serve(
         await service.close()
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A uvicorn server that leaves signals to us: uvicorn's own handler re-raises them before we have cleaned up."""
 
     @contextlib.contextmanager
@@ -359,7 +344,7 @@ async def _announce(
         print(line, flush=True)
 
 
-async def _stop_without(parent: int, server: _Server) -> None:
+async def _stop_without(parent: int, server: _UvicornServer) -> None:
     """Stops the server when the process that started it is gone.
 
     Polls, because PR_SET_PDEATHSIG reports the end of the thread that started us, not of the process."""

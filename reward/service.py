@@ -22,10 +22,12 @@ from reward.protocol import MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, Score
 from reward.sandbox.cell import Level
 from reward.sandbox.execution import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
-from reward.trial import Trials
 
 log = logging.getLogger("reward")
 _MAX_TOLD = 100
+_CPU_S, _WALL_S = 5.0, 30.0
+"""Limits of a grader's worker for one response. The CPU time decides: a worker reaches it within the wall time even
+with a sixth of a processor."""
 _QUEUE = 4096
 """Requests that may wait for a pool; further ones are told to come back."""
 
@@ -71,12 +73,11 @@ class Service:
             sizes[PLUGIN_POOL] = num_workers
         self.pools: dict[str, Pool] = {}
         for name, size in sizes.items():
-            options = PoolOptions(workers=size, cpu_s=5.0, wall_s=10.0, queue=_QUEUE)
+            options = PoolOptions(workers=size, cpu_s=_CPU_S, wall_s=_WALL_S, queue=_QUEUE)
             self.pools[name] = Pool(name, options, self._start_grader, self.metrics)
         if level is not None:
             options = PoolOptions(workers=num_workers, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=_QUEUE)
             self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
-        self._trials = Trials(self.metrics)
         self._groups = Groups(self.pools["rules"])
 
     def _start_grader(self) -> Worker:
@@ -87,7 +88,6 @@ class Service:
         await asyncio.gather(*(pool.open() for pool in self.pools.values()))
 
     async def close(self) -> None:
-        await self._trials.close()
         await asyncio.gather(*(pool.close() for pool in self.pools.values()))
         await asyncio.to_thread(self._zygote.close)
 
@@ -131,9 +131,6 @@ class Service:
             answer = await self._groups.run(message, deadline)
         else:
             answer = await pool.run(message, deadline, urgent=urgent)
-        tries = not urgent and request.domain not in plugins()  # trials need known answers
-        if tries and isinstance(answer, answers.NoAnswer):
-            answer = await self._trials.decide(pool, message, deadline, answer)
         status, verdict, details, score = self._outcome(answer, pool)
         return self.result(request.request_id, status, verdict, details, score)
 
@@ -147,19 +144,17 @@ class Service:
                 return GradeStatus.graded, "timeout", {"limit_s": pool.options.cpu_s}, 0.0
             case answers.Crashed(signal):
                 return GradeStatus.graded, "crashed", {"signal": signal}, 0.0
-            case answers.Exhausts(reason):
-                return GradeStatus.graded, "exhausts_grader", {"reason": reason}, 0.0
             case answers.Invalid(reason):
                 return GradeStatus.invalid_request, "invalid_task", {"reason": reason}, None
             case answers.Late():
                 reason = "the deadline passed before a worker was free"
                 return GradeStatus.overloaded, "deadline_passed", {"reason": reason}, None
-            case answers.PluginFailed(reason, traceback):
+            case answers.PluginRaised(reason, traceback):
                 if reason not in self._told and len(self._told) < _MAX_TOLD:
                     self._told.add(reason)
                     log.warning("%s\n%s", reason, traceback)
                 return GradeStatus.infra_error, "plugin_failed", {"reason": reason}, None
-            case answers.Failed(reason) | answers.NoAnswer(reason):
+            case answers.Failed(reason) | answers.NoReply(reason):
                 return GradeStatus.infra_error, "worker_failed", {"reason": reason}, None
         raise TypeError(f"a request to grade was answered with {type(answer).__name__}")
 
@@ -184,16 +179,16 @@ class Service:
             return isinstance(answer, Grade) and answer.verdict == "timeout"
         return isinstance(await pool.run({"spin": True}, cpu_s=0.1, urgent=True), answers.TimedOut)
 
-    async def failed_import(self, domain: str) -> answers.Failed | answers.NoAnswer | None:
+    async def failed_import(self, domain: str) -> answers.Failed | answers.NoReply | None:
         """Has workers of the domain import modules that they have not loaded. Returns Failed if none of three could,
-        NoAnswer if a worker gave none, and else None. The programs among the known answers of code import a module
+        NoReply if a worker gave none, and else None. The programs among the known answers of code import a module
         themselves."""
         pool = self.pool(domain)
         assert pool is not None
         if domain == "code":
             return None
         answer = await pool.run({"import": LATE_MODULES}, urgent=True)
-        return answer if isinstance(answer, answers.Failed | answers.NoAnswer) else None
+        return answer if isinstance(answer, answers.Failed | answers.NoReply) else None
 
     def result(
         self,

@@ -3,7 +3,7 @@
 It is forked by a fork server that has imported all grading libraries (`preload`), and answers each message on a socket
 with a Reply (reward.answers):
 
-    {"domain", "response", "in_thought", "task"}    -> Grade | Invalid | PluginFailed | Retry
+    {"domain", "response", "in_thought", "task"}    -> Grade | Invalid | PluginRaised | Retry
     {"known_answers": domain}                       -> KnownAnswers, or as above
     {"import": [names of modules]}                  -> Imported | Retry
     {"group": [message, ...]}                       -> the answers to its first messages, in order
@@ -27,7 +27,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 from reward import frames, graders
-from reward.answers import Imported, Invalid, KnownAnswers, PluginFailed, Reply, Retry, Sent
+from reward.answers import Imported, Invalid, KnownAnswers, PluginRaised, Reply, Retry, Sent
 from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
 from reward.graders.registry import BUILT_IN, domains
@@ -161,7 +161,7 @@ def _answer_of_grader(request: dict[str, Any]) -> Sent:
     except InvalidTask as error:
         return Invalid(str(error))
     except plugins.PluginFailed as error:
-        return PluginFailed(str(error), error.traceback)
+        return PluginRaised(str(error), error.traceback)
     except (MemoryError, RecursionError) as error:  # the response was too much for a parser, its own fault
         return Grade(score=0.0, verdict="too_complex", details={"error": type(error).__name__})
     except ImportError:

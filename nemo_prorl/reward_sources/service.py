@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -14,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +20,8 @@ from nemo_prorl.config import SERVICE, ConfigError, RewardConfig
 from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.run_folder import terminal
 from reward.client import CannotGrade, RewardClient, RewardServiceError
-from reward.discovery import Announced, read_folder
-from reward.known_server import never_grades
 from reward.protocol import DOMAINS, GradeStatus, ScoreRequest, ScoreResult, id_of
+from reward.servers import Announced, read_folder
 
 if TYPE_CHECKING:
     from nemo_prorl.distributed import Ranks
@@ -178,22 +175,14 @@ def ready_client(
 ) -> Iterator[RewardClient]:
     """Yields a client of the service at `urls`, or in reward.discovery_dir, and closes it at the end. Raises
     RewardServiceError if no server is ready in time, and ConfigError if none can grade all of `domains`."""
-    with closing(make_client(config, urls, domains=domains, announced=announced)) as client:
+    with closing(make_client(config, urls, announced=announced)) as client:
         try:
-            client.wait_until_ready(config.ready_timeout_s, terminal.explain)
+            client.wait_until_ready(config.ready_timeout_s, terminal.explain, domains)
         except CannotGrade as error:
-            never = {name: rf"{re.escape(never_grades(name, None, ''))}\b" for name in domains}
-            unknown = {name for name, sentence in never.items() if re.search(sentence, str(error))}
-            if foreign := sorted(unknown - set(DOMAINS)):
+            if foreign := sorted(error.unknown - set(DOMAINS)):
                 advice = (
                     f"the service has no grader of its own for {', '.join(foreign)}, so install the grader plug-in "
                     "into the service's environment, or correct the column `domain`"
-                )
-            elif "could not import" in str(error):
-                advice = (
-                    "install what is missing into the environment of these servers, and start them again"
-                    if config.names_servers
-                    else "run `make setup` again, or name an environment that has the module in reward.python"
                 )
             else:
                 advice = (
@@ -212,7 +201,7 @@ def reward_client(
     main rank waits until the service is ready and finds the servers for all ranks; its errors are raised on all."""
     announced = announced_by_main(Path(config.discovery_dir), ranks) if config.discovery_dir else None
     with ExitStack() as stack:
-        client: RewardClient | ClientOnDemand | None = None
+        client: RewardClient | None = None
         service = None
         told: tuple[list[str], str, frozenset[str]] | Exception | None = None
         if ranks.layout.is_main:
@@ -233,15 +222,15 @@ def reward_client(
         assert told is not None
         if client is None:
             urls, version, known = told
-            make = partial(make_client, config, urls, domains=domains, announced=announced, version=version)
-            client = stack.enter_context(closing(ClientOnDemand(make, version=version, domains=known)))
+            client = make_client(config, urls, announced=announced, version=version, domains=known)
+            stack.enter_context(closing(client))
         yield ServiceGrader(client, service)
 
 
 class ServiceGrader:
     """Implements `Grader` of engines/interface.py with the reward service."""
 
-    def __init__(self, client: RewardClient | ClientOnDemand, service: RewardService | None) -> None:
+    def __init__(self, client: RewardClient, service: RewardService | None) -> None:
         """service: the one that this process has started, if any."""
         self._client = client
         self.version = client.version
@@ -287,26 +276,6 @@ class ServiceGrader:
         """Raises RewardServiceEnded if our own service has ended. Services elsewhere may come back."""
         if self._service is not None:
             self._service.check()
-
-
-class ClientOnDemand:
-    """Creates its client at the first request, because only the first rank of each engine makes requests. `version` and
-    `domains` come from the main rank."""
-
-    def __init__(self, make: Callable[[], RewardClient], *, version: str, domains: frozenset[str]) -> None:
-        self._make = make
-        self._client: RewardClient | None = None
-        self.version, self.domains = version, domains
-
-    def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
-        """Returns the future of `RewardClient.submit`. Call it from one thread at a time."""
-        if self._client is None:
-            self._client = self._make()
-        return self._client.submit(request)
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
 
 
 def announced_by_main(folder: Path, ranks: Ranks) -> Announced | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -34,12 +33,12 @@ class SleepMeter:
 
     def sample(self) -> float | None:
         """Returns the seconds slept by all children so far; None where the kernel does not report it."""
+        folder = f"/proc/{self._parent}/task/{self._parent}"
         try:
-            children = _children(f"/proc/{self._parent}/task/{self._parent}")
-        except _ChildrenUnknown:
-            return None
-        except FileNotFoundError:
-            return self._total()
+            with open(f"{folder}/children") as stream:
+                children = [int(word) for word in stream.read().split()]
+        except FileNotFoundError:  # the parent is gone, or the kernel lacks CONFIG_PROC_CHILDREN
+            return None if os.path.exists(folder) else self._total()
         parent_busy_s = _busiest_thread_s(self._parent) or 0.0
         for child in children:
             fields = _stat(child)
@@ -54,76 +53,6 @@ class SleepMeter:
 
     def _total(self) -> float:
         return sum(self._slept_s.values())
-
-
-class StallMeter:
-    """Measures for how long a process and all below it have done nothing, without a break. Must be sampled often.
-
-    Doing nothing means sleeping: not computing, not waiting for a processor or the disk, not stopped. So a busy machine
-    does not make a process stall, unless the process waits for another one that is kept from computing."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._stalled_s, self._sampled_at_s = 0.0, time.monotonic()
-        self._busy_s: dict[int, float] = {}
-        """Busy seconds of each thread at the last sample."""
-
-    def sample(self) -> float:
-        """Returns the seconds of the present stall; always 0 where the kernel does not report how long threads have
-        waited, or which processes are below this one."""
-        now = time.monotonic()
-        passed_s, self._sampled_at_s = now - self._sampled_at_s, now
-        before, self._busy_s = self._busy_s, {}
-        asleep = True
-        try:
-            for thread, state, busy_s in _threads(self._pid):
-                self._busy_s[thread] = busy_s
-                asleep &= state == "S" and busy_s - before.get(thread, -1.0) < _BUSY_SHARE * passed_s
-        except _ChildrenUnknown:
-            asleep = False
-        if asleep and self._busy_s and self._busy_s.keys() == before.keys():
-            # At most one gap per sample: a sampler that is late may have been kept from computing as well.
-            self._stalled_s += min(passed_s, _MAX_GAP_S)
-        else:
-            self._stalled_s = 0.0
-        return self._stalled_s
-
-
-_BUSY_SHARE = 0.02
-_MAX_GAP_S = 0.5
-
-
-def _threads(pid: int) -> Iterator[tuple[int, str, float]]:
-    """Yields (thread, state, seconds of computing and of waiting for a processor) for a process and all below it,
-    except those that have ended. Yields nothing where the kernel does not report it. Raises _ChildrenUnknown."""
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            folder = f"/proc/{pid}/task/{thread}"
-            with open(f"{folder}/stat") as stat, open(f"{folder}/schedstat") as schedstat:
-                state = stat.read().rpartition(")")[2].split()[0]
-                computed_ns, waited_ns, _slices = map(int, schedstat.read().split())
-            if state not in "ZX":
-                yield int(thread), state, (computed_ns + waited_ns) / 1e9
-            for child in _children(folder):
-                yield from _threads(child)
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-
-
-class _ChildrenUnknown(Exception):
-    """A kernel without CONFIG_PROC_CHILDREN: a process that waits for one below it would look asleep."""
-
-
-def _children(folder: str) -> list[int]:
-    """Returns the children of a thread, given its folder in /proc. Raises FileNotFoundError or ProcessLookupError if
-    the thread is gone, and _ChildrenUnknown if the kernel does not report them."""
-    try:
-        with open(f"{folder}/children") as stream:
-            return [int(word) for word in stream.read().split()]
-    except FileNotFoundError:
-        if os.path.exists(folder):
-            raise _ChildrenUnknown from None
-        raise
 
 
 def _busiest_thread_s(pid: int) -> float | None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from reward import frames
-from reward.answers import Failed, Grade, Imported, Invalid, KnownAnswers, PluginFailed, Reply, Retry
+from reward.answers import Failed, Grade, Imported, Invalid, KnownAnswers, PluginRaised, Reply, Retry
 
 SENT = (
     Grade(score=0.5, verdict="partial", details={"followed": [True, False]}),
     Invalid("no such task"),
-    PluginFailed("it raised KeyError", "Traceback ..."),
+    PluginRaised("it raised KeyError", "Traceback ..."),
     Retry("no module"),
     Failed("a defect"),
     Imported(),

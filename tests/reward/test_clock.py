@@ -3,7 +3,6 @@
 import builtins
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -48,34 +47,15 @@ def test_what_counts_as_sleep(child: str, parent: str, low: float, high: float) 
     assert low <= float(done.stdout) <= high
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/schedstat").exists() or not Path("/proc/thread-self/children").exists(),
-    reason="the kernel does not tell sleep from starvation, or which processes are below another",
-)
-@pytest.mark.parametrize("are_children_known", [True, False])
-def test_where_children_cannot_be_seen_nothing_looks_asleep(
-    are_children_known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A judge that waits for its program sleeps; only the program shows that it does not stall."""
-
+def test_where_children_cannot_be_seen_their_sleep_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_on_another_kernel(path: str, *rest: Any) -> Any:
-        if path.endswith("/children") and not are_children_known:
+        if path.endswith("/children"):
             raise FileNotFoundError(path)
         return builtins.open(path, *rest)
 
-    monkeypatch.setattr(clock, "open", open_on_another_kernel, raising=False)
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
-        try:
-            stall, sleep = clock.StallMeter(sleeper.pid), clock.SleepMeter(sleeper.pid)
-            stalled_s = 0.0
-            for _ in range(40):
-                time.sleep(0.05)
-                stalled_s = max(stalled_s, stall.sample())
-                if stalled_s and are_children_known:
-                    break
-            assert bool(stalled_s) is are_children_known
-            assert sleep.sample() == (0.0 if are_children_known else None)
-        finally:
-            sleeper.kill()
-    assert stall.sample() == 0.0
-    assert sleep.sample() == 0.0
+        sleep = clock.SleepMeter(sleeper.pid)
+        monkeypatch.setattr(clock, "open", open_on_another_kernel, raising=False)
+        assert sleep.sample() is None
+        sleeper.kill()
+    assert sleep.sample() == 0.0, "the process is gone"

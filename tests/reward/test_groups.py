@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("langdetect", reason="needs the reward environment")
 
 from reward import frames, groups, worker
-from reward.answers import Answer, Crashed, Grade, Late, NoAnswer, NotSent, Reply, Retry, TimedOut
+from reward.answers import Answer, Crashed, Grade, Late, NoReply, NotSent, Reply, Retry, TimedOut
 from reward.groups import Groups
 from reward.pool import Pool
 from reward.protocol import GradeStatus, ScoreRequest
@@ -72,11 +72,6 @@ def test_answers_come_in_order_and_groups_are_small() -> None:
     assert [len(group) for group in pool.groups] == [16, 16, 8]
 
 
-def test_a_member_whose_worker_could_not_import_is_sent_again_alone() -> None:
-    pool = FakePool(lambda group: Reply((Retry("no module"), together(group[1]))))
-    assert run_together(pool, ["a", "b"]) == [alone("a"), together("b")]
-
-
 def test_long_requests_make_groups_of_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_MAX_BYTES", 1000)
     messages = [{"text": "x" * size} for size in (400, 400, 400, 2000, 10)]
@@ -88,15 +83,16 @@ def test_long_requests_make_groups_of_fewer(monkeypatch: pytest.MonkeyPatch) -> 
     )  # the third would fit with the fourth, but that one is longer than a group
 
 
-def test_what_a_worker_did_not_get_to_goes_again() -> None:
+def test_what_a_worker_did_not_get_to_goes_again_and_what_it_could_not_import_for_alone() -> None:
     messages = [{"number": number} for number in range(5)]
-    pool = FakePool(lambda group: Reply((Grade(score=0.0, verdict="first"),)))
+    pool = FakePool(lambda group: Reply((together(group[0]), Retry("no module"))))
     found = run_together(pool, messages)
-    assert found == [Grade(score=0.0, verdict="first"), *map(together, messages[1:])]
+    assert found == [together(messages[0]), alone(messages[1]), *map(together, messages[2:])]
+    assert pool.groups == [messages, messages[2:]]
 
 
 @pytest.mark.parametrize(
-    "reply", [TimedOut(), Crashed(11), NoAnswer("the worker died"), Late(), Reply((together(0),) * 50)]
+    "reply", [TimedOut(), Crashed(11), NoReply("the worker died"), Late(), Reply((together(0),) * 50)]
 )
 def test_each_member_of_a_group_that_fails_is_tried_alone(reply: Reply | NotSent) -> None:
     messages = [{"number": number} for number in range(3)]
@@ -104,25 +100,17 @@ def test_each_member_of_a_group_that_fails_is_tried_alone(reply: Reply | NotSent
     assert run_together(pool, messages) == [alone(message) for message in messages]
 
 
-@pytest.mark.parametrize(("given", "latest"), [((60.0, 30.0, 90.0), 90.0), ((60.0, None, 90.0), None)])
-def test_a_group_waits_as_long_as_its_most_patient_member(
-    given: tuple[float | None, ...], latest: float | None
+@pytest.mark.parametrize(("given_s", "latest_s"), [((60.0, 0.0, 90.0), 90.0), ((60.0, 0.0, None), None)])
+def test_a_group_waits_as_long_as_its_most_patient_member_and_leaves_late_ones_behind(
+    given_s: tuple[float | None, ...], latest_s: float | None
 ) -> None:
-    now = time.monotonic()
-    pool = FakePool()
+    """The pool gets a late one alone, and reports that it is late or grades it if a worker is idle."""
+    now, pool = time.monotonic(), FakePool()
     messages = [{"number": number} for number in range(3)]
-    run_together(pool, messages, [None if seconds is None else now + seconds for seconds in given])
-    assert pool.deadlines == [None if latest is None else now + latest]
-    assert pool.alone == []
-
-
-def test_one_that_is_late_already_does_not_travel_and_costs_the_others_nothing() -> None:
-    """The pool gets it separately, and reports that it is late or grades it if a worker is idle."""
-    pool = FakePool()
-    messages = [{"number": number} for number in range(4)]
-    found = run_together(pool, messages, [None, time.monotonic(), time.monotonic() + 60, None])
-    assert pool.groups == [[messages[0], *messages[2:]]]
-    assert found == [alone(message) if message["number"] == 1 else together(message) for message in messages]
+    until = [None if seconds is None else now + seconds for seconds in given_s]
+    found = run_together(pool, messages, until)
+    assert pool.deadlines == [None if latest_s is None else now + latest_s]
+    assert found == [together(messages[0]), alone(messages[1]), together(messages[2])]
 
 
 def test_one_that_json_cannot_carry_costs_the_others_nothing() -> None:

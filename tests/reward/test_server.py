@@ -57,51 +57,29 @@ HONEST = [
 ]
 
 
-def test_the_ready_line_is_printed_and_written(server: Server) -> None:
-    assert set(server.ready) == {"url", "protocol", "sandbox", "version"}
-    assert server.ready["url"].startswith("http://127.0.0.1:")
-
-
-def test_every_domain_grades(server: Server) -> None:
-    for number, (body, score) in enumerate(HONEST):
-        result = server.score({**body, "request_id": f"honest-{number}"})
-        assert set(result) == {"request_id", "status", "score", "verdict", "details", "version"}
-        assert (result["status"], result["score"]) == ("graded", score), result
-        assert result["request_id"] == f"honest-{number}"
-        assert result["version"] == server.ready["version"]
-
-
 def test_a_batch_answers_in_order_and_item_by_item(server: Server) -> None:
     items = [{**body, "request_id": str(number)} for number, (body, _) in enumerate(HONEST)]
     items.insert(3, {**boxed("5", "5"), "domain": "poetry"})
     results = server.batch(items)
-    assert [result["score"] for result in results if result["status"] == "graded"] == [
-        score for _, score in HONEST
+    assert [result["request_id"] for result in results] == [item["request_id"] for item in items]
+    assert results.pop(3)["status"] == "invalid_request"
+    assert [(result["status"], result["score"]) for result in results] == [
+        ("graded", score) for _, score in HONEST
     ]
-    assert results[3]["status"] == "invalid_request"
+    assert {result["version"] for result in results} == {server.ready["version"]}
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"domain": "poetry"}, "domain"),
-        ({"domain": None}, "names no domain; there are math"),
-        ({"request_id": ""}, "request_id"),
-        ({"request_id": 5}, "request_id"),
-        ({"response": None}, "response"),
-        ({"task": []}, "task"),
+        ({"deadline_ms": "soon"}, "deadline_ms"),
         ({"task": {}}, "answer"),
         ({"task": {"answer": "5", "require_think": "yes"}}, "require_think"),
-        ({"deadline_ms": -1}, "deadline_ms"),
-        ({"deadline_ms": "soon"}, "deadline_ms"),
-        ({"deadline_ms": 10**400}, "deadline_ms"),
-        ({"deadline_ms": 1e300}, "deadline_ms"),
-        ({"deadline_ms": True}, "deadline_ms"),
         ({"domain": "logic", "task": {"task": "no_such", "entry": {"answer": "1"}}}, "no_such"),
         ({"domain": "instruction", "task": {"instruction_id_list": ["a:b"], "kwargs": [{}]}}, "a:b"),
         ({"domain": "code", "task": {"inputs": ["1"], "outputs": []}}, "inputs"),
     ],
-)  # fmt: skip
+)
 def test_invalid_requests_get_a_sentence_and_no_score(
     change: dict[str, object], word: str, server: Server
 ) -> None:
@@ -111,16 +89,16 @@ def test_invalid_requests_get_a_sentence_and_no_score(
     assert word in result["details"]["reason"]
 
 
-@pytest.mark.parametrize("domain", ["math", "stem", "logic", "instruction"])
-@pytest.mark.parametrize("response", [" " * (400 * 1024 + 1), "ä" * (200 * 1024 + 1), "\\boxed{5}" * 100_000])
-def test_a_response_that_is_too_long_is_a_0_and_not_a_missing_verdict(
-    response: str, domain: str, server: Server
-) -> None:
+def test_a_response_that_is_too_long_is_a_0_and_not_a_missing_verdict(server: Server) -> None:
     """The policy is responsible for the length. If it were not graded, the policy could bring that about."""
-    task = {"logic": LOGIC, "instruction": RULES}.get(domain, {"answer": "5"})
-    results = server.batch([request(domain, response, task, "long"), request(domain, "", task, "short")])
-    assert [(result["status"], result["score"]) for result in results] == [("graded", 0.0)] * 2
-    assert [result["verdict"] == "too_long" for result in results] == [True, False]
+    tasks = {"math": {"answer": "5"}, "logic": LOGIC, "instruction": RULES, "code": DOUBLE}
+    long = (" " * (400 * 1024 + 1), "ä" * (200 * 1024 + 1), "\\boxed{5}" * 100_000)
+    results = server.batch([request(name, text, task) for name, task in tasks.items() for text in long])
+    assert {(result["status"], result["score"], result["verdict"]) for result in results} == {
+        ("graded", 0.0, "too_long")
+    }
+    short = server.batch([request(name, "", task) for name, task in tasks.items()])
+    assert "too_long" not in {result["verdict"] for result in short}
 
 
 def test_whole_numbers_of_any_size_and_odd_text_reach_the_grader_as_they_are(server: Server) -> None:
@@ -135,58 +113,18 @@ def test_whole_numbers_of_any_size_and_odd_text_reach_the_grader_as_they_are(ser
     assert (code, json.loads(answer)["score"]) == (200, 0.0)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"[]",
-        b'"x"',
-        b"null",
-        b'{"items": 5}',
-        b"\xff",
-        b"NaN",
-        b"[1e999]",
-        b"[" * 100_000,
-        b"9" * 5_000,
-    ],
-)
-def test_bodies_that_are_no_requests(body: bytes, server: Server) -> None:
-    assert server.call("/v1/score", body)[0] == 400
-    code, _, answer = server.call("/v1/score_batch", body)
-    assert code == 200
-    assert [result["status"] for result in json.loads(answer)["items"]] == ["invalid_request"]
-
-
-POISONS = (b"[" * 3_000 + b"]" * 3_000, b"9" * 5_000, b"NaN", b"1e999", b'"\xff"')
-
-
-def test_a_poisoned_item_costs_its_batch_nothing(server: Server) -> None:
-    good = {"response": "\\boxed{4}", "domain": "math", "task": {"answer": "4"}}
-    bad: list[bytes] = [json.dumps({**good, "request_id": "p", "deadline_ms": 10**400}).encode()]
-    bad += [
-        json.dumps({**good, "request_id": request_id}).encode() for request_id in (None, 5, "", "p" * 501)
-    ]
-    bad += [
-        json.dumps({**good, "request_id": "p", **change}).encode() for change in ({"domain": []}, {"task": 1})
-    ]
-    bad += [
-        b'{"request_id": "p", "domain": "math", "response": "", "task": {"answer": "4", "z": '
-        + poison
-        + b"}}"
-        for poison in POISONS
-    ]
-    bad += [b"null", b"[]", b"5", b"{", b"[}", b'{"request_id": "\\u12"', b"[" * 100_000]
-    items = []
-    for number, item in enumerate(bad):
-        items += [item, json.dumps({**good, "request_id": f"beside-{number}"}).encode()]
-    code, _, answer = server.call("/v1/score_batch", b"\n".join(items))
-    assert code == 200, answer
+def test_a_line_that_is_no_request_costs_its_batch_nothing(server: Server) -> None:
+    bad = [b"{", b"null", b"\xff", b"NaN", b"[" * 100_000, b'{"items": 5}']
+    good = [json.dumps(boxed("4", "4", f"beside-{number}")).encode() for number in range(len(bad))]
+    lines = [line for pair in zip(bad, good, strict=True) for line in pair]
+    code, _, answer = server.call("/v1/score_batch", b"\n".join(lines))
     results = json.loads(answer)["items"]
-    assert [result["score"] for result in results[1::2]] == [1.0] * len(bad)
-    for item, result in zip(bad, results[::2], strict=True):
-        assert (result["status"], result["score"]) == ("invalid_request", None), item[:200]
-        assert result["details"]["reason"]
-        assert result["request_id"].startswith("p") or b'"p' not in item
+    assert code == 200
+    assert [(result["status"], result["score"]) for result in results] == [
+        ("invalid_request", None),
+        ("graded", 1.0),
+    ] * len(bad)
+    assert {server.call("/v1/score", body)[0] for body in bad} == {400}
 
 
 def test_a_caller_that_hangs_up_in_mid_request_leaves_no_traceback(server: Server) -> None:
@@ -195,14 +133,6 @@ def test_a_caller_that_hangs_up_in_mid_request_leaves_no_traceback(server: Serve
         connection.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf a body")
     assert server.score(boxed("5", "5", "after-the-hang-up"))["score"] == 1.0
     assert "Traceback" not in server.log.read_text()
-
-
-def test_the_last_of_two_equal_keys_counts(server: Server) -> None:
-    body = (
-        b'{"request_id": "twice", "domain": "math", "response": "x", "response": "\\\\boxed{4}",'
-        b' "task": {"answer": "4"}}'
-    )
-    assert server.score(body)["score"] == 1.0
 
 
 def test_too_large_a_batch_is_refused(server: Server) -> None:
@@ -215,6 +145,7 @@ def test_health_readiness_and_metrics(server: Server) -> None:
     report = json.loads(server.call("/readyz")[2])
     assert report["version"] == server.ready["version"]
     assert report["sandbox"] == server.ready["sandbox"]
+    assert set(server.ready) == {"url", "protocol", "sandbox", "version"}
     assert all(state["ready"] and state["age_s"] <= 30 for state in report["domains"].values())
     text = server.call("/metrics")[2].decode()
     for name in (
@@ -233,13 +164,16 @@ def test_a_repeated_id_is_answered_from_memory_unless_its_content_differs(server
     assert server.score(boxed("6", "5", "same"))["score"] == 0.0
 
 
-def test_a_deadline_that_has_passed_is_no_verdict(server: Server) -> None:
+def test_a_deadline_that_has_passed_is_429(server: Server) -> None:
     slow = request("code", program("while True: pass"), {**DOUBLE, "cpu_s": 0.5})
-    items = [{**slow, "request_id": f"slow-{n}"} for n in range(4)]  # one for each worker
-    late = {**request("code", program("print(1)"), DOUBLE, "late"), "deadline_ms": 1}
-    results = server.batch([*items, late])
-    assert [result["verdict"] for result in results[:4]] == ["timeout"] * 4
-    assert (results[4]["status"], results[4]["score"]) == ("overloaded", None)
+    with ThreadPoolExecutor(1) as other:
+        # One for each worker.
+        busy = other.submit(server.batch, [{**slow, "request_id": f"slow-{n}"} for n in range(4)])
+        time.sleep(0.2)
+        late = {**request("code", program("print(1)"), DOUBLE, "late"), "deadline_ms": 1}
+        code, headers, answer = server.call("/v1/score", late)
+        assert {result["verdict"] for result in busy.result()} == {"timeout"}
+    assert (code, headers["retry-after"], json.loads(answer)["score"]) == (429, "1", None)
 
 
 @pytest.mark.slow

@@ -1,68 +1,48 @@
-"""Tests of pools without HTTP: what happens if a worker cannot be started, hangs, dies or is flooded."""
+"""Tests of a service without HTTP, with real workers: what it says of itself, and what it loads."""
 
 import asyncio
-import os
-import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("langdetect")
 
-from reward.answers import NoAnswer, TimedOut
-from reward.pool import Pool
-from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
+from reward.answers import NoReply
+from reward.protocol import GradeStatus, ScoreRequest
 from reward.readiness import Readiness
 from reward.service import Service
 from tests.reward.serving import PYTHON, ROOT
 
-TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
-
-
-def ask(domain: str = "math", response: str = "\\boxed{5}", **task: object) -> ScoreRequest:
-    return ScoreRequest(request_id="r", domain=domain, response=response, task=task or {"answer": "5"})
-
-
-Use = Callable[[Service], Awaitable[None]]
+WithService = Callable[[Callable[[Service], Awaitable[None]]], None]
 
 
 @pytest.fixture(scope="module")
-def with_service() -> Iterator[Callable[[Use], None]]:
+def with_service() -> Iterator[WithService]:
     """Runs a coroutine with a service without a sandbox, which all tests share because its start takes seconds."""
     service = Service(None, num_workers=1, version="test")
-
-    async def use_it(use: Use) -> None:
-        assert (await service.score(ask())).score == 1, (
-            "the worker is there again after what the last test did"
-        )
-        await use(service)
-
     with asyncio.Runner() as runner:
         runner.run(service.open())
-        yield lambda use: runner.run(use_it(use))
+        yield lambda use: runner.run(use(service))
         runner.run(service.close())
 
 
-def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on(with_service: Callable[[Use], None]) -> None:
+def test_without_a_sandbox_code_is_refused_and_the_rest_goes_on(with_service: WithService) -> None:
     async def use(service: Service) -> None:
-        code = await service.score(ask("code", "```\nprint(2)\n```", **TESTS))
+        task = {"inputs": ["1\n"], "outputs": ["2\n"]}
+        code = await service.score(ScoreRequest(request_id="r", domain="code", response="", task=task))
         assert (code.status, code.score, code.verdict) == (GradeStatus.infra_error, None, "no_sandbox")
-        assert "sandbox" in code.details["reason"]
-        assert (await service.score(ask())).score == 1
         readiness = Readiness(service)
         await readiness.first_round()
         report = readiness.report()
-        assert report["ready"]
-        assert report["sandbox"] == "none"
-        assert not report["domains"]["code"]["ready"]
+        assert (report["ready"], report["sandbox"], readiness.defect()) == (True, "none", "")
+        assert {name for name, state in report["domains"].items() if state.get("is_refused")} == {"code"}
 
     with_service(use)
 
 
-def test_a_service_whose_workers_cannot_import_is_not_ready(
-    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+def test_a_service_whose_workers_cannot_import_does_not_start(
+    with_service: WithService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sympy would take a module that it does not find for a wrong answer."""
     monkeypatch.setattr("reward.service.LATE_MODULES", ("reward.hidden",))
@@ -70,115 +50,46 @@ def test_a_service_whose_workers_cannot_import_is_not_ready(
     async def use(service: Service) -> None:
         readiness = Readiness(service)
         await readiness.first_round()
-        report = readiness.report()
-        assert not report["ready"]
-        for domain in ("math", "logic"):
-            assert "could not import" in report["domains"][domain]["reason"]
-            assert "reward.hidden" in report["domains"][domain]["reason"]
-            assert report["domains"][domain]["is_broken"]
+        assert "cannot be graded: a grader could not import" in readiness.defect()
+        assert "reward.hidden" in readiness.report()["domains"]["math"]["reason"]
+        assert not readiness.report()["ready"]
         monkeypatch.setattr("reward.service.LATE_MODULES", ("colorsys",))
         await readiness.first_round()
-        report = readiness.report()
-        assert report["ready"], "the module is there again"
-        assert not any("is_broken" in state for state in report["domains"].values())
+        assert (readiness.report()["ready"], readiness.defect()) == (True, ""), "the module is there again"
 
     with_service(use)
 
 
 def test_workers_that_die_while_they_import_may_recover(
-    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+    with_service: WithService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def use(service: Service) -> None:
-        async def dies(domain: str) -> NoAnswer:
-            return NoAnswer(f"the worker of {domain} died")
+        async def dies(domain: str) -> NoReply:
+            return NoReply(f"the worker of {domain} died")
 
         monkeypatch.setattr(service, "failed_import", dies)
         readiness = Readiness(service)
         await readiness.first_round()
-        states = readiness.report()["domains"]
-        assert states["math"]["reason"] == "the worker of math died"
-        assert "is_broken" not in states["math"]
+        assert readiness.report()["domains"]["math"]["reason"] == "the worker of math died"
+        assert readiness.defect() == ""
 
     with_service(use)
 
 
-def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded(
-    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
+def test_a_service_that_grades_a_known_answer_wrongly_is_not_ready(
+    with_service: WithService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def use(service: Service) -> None:
-        pool = service.pool("math")
-        assert isinstance(pool, Pool)
-        monkeypatch.setattr(pool, "options", replace(pool.options, queue=8))
-        hang = asyncio.ensure_future(pool.run({"spin": True}, cpu_s=0.5))
-        await asyncio.sleep(0.05)
-        results: list[ScoreResult] = await asyncio.gather(*(service.score(ask()) for _ in range(40)))
-        taken = [result for result in results if result.status is GradeStatus.graded]
-        refused = [result for result in results if result.status is GradeStatus.overloaded]
-        assert len(taken) == 8
-        assert len(refused) == 32
-        assert all(result.score == 1 for result in taken)
-        assert await hang == TimedOut()
+        right, wrong = await service.known_answers("math")
 
-    with_service(use)
+        async def swapped(domain: str) -> tuple[object, ...]:
+            return (right, type(wrong)(response=right.response, task=right.task, score=0.0))
 
-
-def test_a_deadline_passes_while_all_workers_are_busy(with_service: Callable[[Use], None]) -> None:
-    async def use(service: Service) -> None:
-        pool = service.pool("math")
-        assert pool is not None
-        hang = asyncio.ensure_future(pool.run({"spin": True}, cpu_s=0.3))
-        await asyncio.sleep(0.05)
-        late, patient = await asyncio.gather(
-            service.score(replace(ask(), deadline_ms=1)), service.score(replace(ask(), deadline_ms=300_000))
-        )
-        assert (late.status, late.verdict) == (GradeStatus.overloaded, "deadline_passed")
-        assert patient.score == 1
-        assert await hang == TimedOut()
-        assert pool.depth == 0
-
-    with_service(use)
-
-
-def test_a_worker_that_dies_is_replaced_and_its_request_tried_again(
-    with_service: Callable[[Use], None],
-) -> None:
-    async def use(service: Service) -> None:
-        pool = service.pool("math")
-        assert pool is not None
-        for _ in range(3):
-            os.kill(pool.pids[0], signal.SIGKILL)
-            assert (await service.score(ask())).score == 1
-
-    with_service(use)
-
-
-def test_a_defect_of_ours_is_no_verdict_and_stays_with_its_request(
-    with_service: Callable[[Use], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def use(service: Service) -> None:
-        run = Pool.run
-
-        async def broken(pool: Pool, message: dict[str, str], *rest: object, **options: object) -> object:
-            if message["response"] == "broken":
-                raise KeyError("a defect")
-            return await run(pool, message, *rest, **options)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(Pool, "run", broken)
-        bad, good = await asyncio.gather(service.score(ask(response="broken")), service.score(ask()))
-        assert (bad.status, bad.score, bad.verdict) == (GradeStatus.infra_error, None, "internal_error")
-        assert good.score == 1
-
-    with_service(use)
-
-
-def test_a_task_that_nests_too_deep_for_a_worker_is_invalid(with_service: Callable[[Use], None]) -> None:
-    async def use(service: Service) -> None:
-        nested: list[object] = []
-        for _ in range(100_000):
-            nested = [nested]
-        result = await service.score(ask(answer="5", nested=nested))
-        assert (result.status, result.score) == (GradeStatus.invalid_request, None)
-        assert (await service.score(ask())).score == 1
+        monkeypatch.setattr(service, "known_answers", swapped)
+        readiness = Readiness(service)
+        await readiness.first_round()
+        assert readiness.report()["domains"]["math"]["reason"] == "a known answer got 1.0 (correct), not 0.0"
+        assert not readiness.report()["ready"]
 
     with_service(use)
 

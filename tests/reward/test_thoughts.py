@@ -42,19 +42,6 @@ ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
 }
 """A right answer for each domain."""
-THOUGHTS = (
-    "",
-    "\n",
-    "so",
-    "Perhaps \\boxed{5}? No.",
-    "```python\nprint(0)\n```\n",
-    "```python\nunfinished",
-    "<answer>8</answer>",
-    "One, two, three.",
-    "I think, <think>therefore",
-    '"</think>" ends a thought, I must not write it. So',
-    "first thought</think> a draft, \\boxed{5} <answer>9</answer> <think>second thought",
-)
 
 
 def request_body(name: str, response: str, request_id: str, **changes: Any) -> dict[str, Any]:
@@ -71,75 +58,23 @@ CORRECT = ("graded", 1.0, "correct")
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_thought_that_never_ends_is_no_answer(name: str, server: Server) -> None:
-    """The draft in it is right; it was once rewarded if the prompt had opened the thought."""
-    draft = ANSWERS[name][1]
-    responses = [draft, f"Let me see.\n{draft}\nBut wait", f"<think>\n{draft}", f"{draft}</thin"]
-    items = [
-        request_body(name, text, f"cut/{name}/{number}", in_thought=True)
-        for number, text in enumerate(responses)
-    ]
-    assert [outcome(result) for result in server.batch(items)] == [OPEN] * len(responses)
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_a_complete_response_gets_what_it_gets_with_both_tags(name: str, server: Server) -> None:
-    """This holds for any content of the thought."""
+def test_every_domain_grades_what_follows_the_last_thought(name: str, server: Server) -> None:
+    """A right draft in a thought that never ends was once rewarded if the prompt had opened the thought."""
     answer = ANSWERS[name][1]
-    for in_thought, start in ((True, ""), (True, "<think>"), (False, "<think>")):
-        items = [
-            request_body(
-                name,
-                f"{start}{thought}</think>\n\n{answer}",
-                f"complete/{name}/{in_thought}/{start}/{number}",
-                in_thought=in_thought,
-            )
-            for number, thought in enumerate(THOUGHTS)
-        ]
-        assert [outcome(result) for result in server.batch(items)] == [CORRECT] * len(THOUGHTS)
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_nothing_is_gained_by_tags_after_the_answer(name: str, server: Server) -> None:
-    answer = ANSWERS[name][1]
-    responses = [
-        f"so</think>{answer}<think>",
-        f"so</think>{answer}<think>or else",
-        f"so</think>{answer}</think>",
-        f"so</think>{answer}<think>so</think>",
-        f"so</think>{answer}<think>so</think>\n \n",
+    cases = [
+        (answer, True, OPEN),
+        (f"Let me see.\n{answer}\nBut wait", True, OPEN),
+        (f"<think>{answer}", False, OPEN),
+        (f"so</think>{answer}<think>or else", True, OPEN),
+        (answer, False, CORRECT),
+        (f"Perhaps \\boxed{{5}} <answer>8</answer>, a draft</think>\n\n{answer}", True, CORRECT),
+        (f"<think>```python\nunfinished</think>\n\n{answer}", False, CORRECT),
     ]
     items = [
-        request_body(name, text, f"after/{name}/{number}", in_thought=True)
-        for number, text in enumerate(responses)
+        request_body(name, text, f"{name}/{number}", **({"in_thought": True} if in_thought else {}))
+        for number, (text, in_thought, _) in enumerate(cases)
     ]
-    results = server.batch(items)
-    assert [result["score"] for result in results] == [0.0] * len(responses)
-    assert [outcome(result) for result in results[:2]] == [OPEN] * 2
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_a_request_without_the_field_is_graded_as_before(name: str, server: Server) -> None:
-    answer = ANSWERS[name][1]
-    for number, (text, expected) in enumerate(
-        ((answer, CORRECT), (f"so</think>{answer}", CORRECT), (f"<think>{answer}", OPEN))
-    ):
-        for body in (
-            request_body(name, text, f"before/{name}/{number}"),
-            request_body(name, text, f"false/{name}/{number}", in_thought=False),
-        ):
-            assert outcome(server.score(body)) == expected
-
-
-@pytest.mark.parametrize("wrong", ["yes", "true", 1, 0, None, [], {}])
-def test_a_wrong_type_is_one_sentence_for_its_item_alone(wrong: object, server: Server) -> None:
-    good = request_body("math", "so</think>\\boxed{4}", "good", in_thought=True)
-    bad = {**good, "request_id": "bad", "in_thought": wrong}
-    results = server.batch([good, bad, {**good, "request_id": "good too"}])
-    assert [outcome(result) for result in (results[0], results[2])] == [CORRECT] * 2
-    assert (results[1]["status"], results[1]["score"]) == ("invalid_request", None)
-    assert results[1]["details"]["reason"] == '"in_thought" must be true or false'
-    assert server.call("/v1/score", bad)[0] == 400
+    assert [outcome(result) for result in server.batch(items)] == [expected for *_, expected in cases]
 
 
 def test_the_memory_of_results_tells_the_two_apart(server: Server) -> None:
@@ -150,28 +85,14 @@ def test_the_memory_of_results_tells_the_two_apart(server: Server) -> None:
 
 
 def test_the_client_sends_it(server: Server) -> None:
-    requests = [
-        ScoreRequest(
-            request_id=f"client/{name}/{in_thought}",
-            domain=domain,
-            response=answer,
-            in_thought=in_thought,
-            task=task,
-        )
-        for name, (domain, answer, task) in ANSWERS.items()
-        for in_thought in (False, True)
-    ]
+    domain, answer, task = ANSWERS["math"]
+    fields: dict[str, Any] = {"domain": domain, "response": answer, "task": task}
     with RewardClient(urls=[server.url]) as client:
-        client.wait_until_ready(60)
-        results = [future.result() for future in [client.submit(one) for one in requests]]
-    assert [outcome(result.to_json()) for result in results] == [CORRECT, OPEN] * len(ANSWERS)
-
-
-def test_a_request_says_it_only_where_it_is_so() -> None:
-    """A service that does not know the field yet then gets the requests that it knows."""
-    fields: dict[str, Any] = {"request_id": "a", "domain": "math", "response": "r", "task": {"answer": "1"}}
-    assert ScoreRequest(**fields).to_json() == fields
-    assert ScoreRequest(**fields, in_thought=True).to_json() == {**fields, "in_thought": True}
+        futures = [
+            client.submit(ScoreRequest(request_id=f"client/{flag}", in_thought=flag, **fields))
+            for flag in (False, True)
+        ]
+        assert [outcome(future.result().to_json()) for future in futures] == [CORRECT, OPEN]
 
 
 # The rule by itself

@@ -3,7 +3,6 @@ no grader accepts."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -12,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -31,103 +29,53 @@ from nemo_prorl.reward_sources.service import (
     reward_client,
 )
 from reward.client import RewardServiceError
-from reward.protocol import PROTOCOL_VERSION, ScoreRequest
-from tests.background import serve_in_background
+from reward.protocol import ScoreRequest
 from tests.conftest import REWARD_PYTHON
 from tests.data.conftest import make_row
+from tests.reward.fake_server import FakeServer, fake_servers
 
-
-class ReportingServer(ThreadingHTTPServer):
-    """A server that reports what it can grade but grades nothing: a batch gets no answer before `released`, and then an
-    error."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Reporting)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.has_sandbox, self.is_ready, self.num_batches = True, True, 0
-        self.released = threading.Event()
-
-    def report(self) -> dict[str, Any]:
-        code = (
-            {"ready": True} if self.has_sandbox else {"ready": False, "reason": "no sandbox on this machine"}
-        )
-        return {
-            "ready": self.is_ready,
-            "protocol": PROTOCOL_VERSION,
-            "sandbox": "namespaces" if self.has_sandbox else "none",
-            "version": "v",
-            "workers": 1,
-            "domains": {
-                "math": {"ready": self.is_ready, "age_s": None, "reason": "a known answer got 0.0"},
-                "code": code,
-            },
-        }
-
-
-class Reporting(BaseHTTPRequestHandler):
-    server: ReportingServer
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(self.server.report()).encode())
-
-    def do_POST(self) -> None:
-        self.server.num_batches += 1
-        self.server.released.wait(60)
-        self.send_response(500)
-        self.end_headers()
-        self.wfile.write(b"the workers are gone")
-
-    def log_message(self, *_: object) -> None:
-        pass
+REFUSED = {"ready": False, "is_refused": True, "reason": "no sandbox on this machine"}
+LATE = {"ready": False, "reason": "a known answer got 0.0"}
 
 
 @pytest.fixture
-def reporting() -> Iterator[ReportingServer]:
-    with ReportingServer() as server:
-        serve_in_background(server)
-        yield server
-        server.released.set()
-        server.shutdown()
+def fakes() -> Iterator[Callable[..., FakeServer]]:
+    with fake_servers() as make:
+        yield make
 
 
+@pytest.mark.parametrize(
+    ("domain", "words"),
+    [
+        ("code", r"refuses code \(no sandbox on this machine\): serve on machines that can"),
+        ("haiku", r"no grader of its own for haiku, so install the grader plug-in into"),
+    ],
+)
 def test_a_service_that_cannot_grade_the_data_is_refused_with_its_own_reason(
-    reporting: ReportingServer,
+    fakes: Callable[..., FakeServer], domain: str, words: str
 ) -> None:
     """Before anything is sampled, without waiting for reward.ready_timeout_s."""
-    reporting.has_sandbox = False
-    urls = [reporting.url]
+    urls = [fakes(domains={"math": {"ready": True}, "code": REFUSED}).url]
     with ready_client(RewardConfig(), urls, ["math"]):
         pass
     config = RewardConfig(ready_timeout_s=3600.0)
-    with (
-        pytest.raises(ConfigError, match=r"refuses code \(no sandbox on this machine\)"),
-        ready_client(config, urls, ["math", "code"]),
-    ):
-        pass
-    with (
-        pytest.raises(
-            ConfigError, match=r"no grader of its own for haiku, so install the grader plug-in into"
-        ),
-        ready_client(config, urls, ["math", "haiku"]),
-    ):
+    with pytest.raises(ConfigError, match=words), ready_client(config, urls, ["math", domain]):
         pass
 
 
 def test_the_terminal_says_why_a_service_is_waited_for(
-    reporting: ReportingServer, monkeypatch: pytest.MonkeyPatch
+    fakes: Callable[..., FakeServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reporting.is_ready = False
+    url = fakes(domains={"math": LATE}).url
     said: list[str] = []
     monkeypatch.setattr("nemo_prorl.run_folder.terminal.explain", said.append)
-    why = "is not ready: a known answer got 0.0 (math)"
+    why = f"{url} is not ready: a known answer got 0.0 (math)"
     with (
-        pytest.raises(RewardServiceError, match=f"within 1 s: {reporting.url} {re.escape(why)}"),
-        ready_client(RewardConfig(ready_timeout_s=1.0), [reporting.url], ["math"]),
+        pytest.raises(RewardServiceError, match=f"within 1 s: {re.escape(why)}"),
+        ready_client(RewardConfig(ready_timeout_s=1.0), [url], ["math"]),
     ):
         pass
-    assert set(said) == {"was not reached yet", why}
+    assert set(said) == {f"{url} was not reached yet", why}
 
 
 @dataclass
@@ -143,22 +91,23 @@ class OneOfTwoRanks:
         return self.told[0]
 
 
-def test_no_rank_sends_code_to_a_server_without_a_sandbox(reporting: ReportingServer, tmp_path: Path) -> None:
-    """The refusal would use up attempts of a request that could wait for another server."""
+def test_the_main_rank_alone_waits_and_the_others_learn_what_it_found(
+    fakes: Callable[..., FakeServer], tmp_path: Path
+) -> None:
     told: list[Any] = []
-    config = RewardConfig(urls=[reporting.url], request_timeout_s=0.5, max_attempts=1)
-    request = ScoreRequest(request_id="r", domain="code", response="", task={})
+    fake = fakes(domains={"math": {"ready": True}, "code": {"ready": True}})
+    config = RewardConfig(urls=[fake.url])
     for rank in (0, 1):
         ranks: Any = OneOfTwoRanks(
             Layout(rank=rank, world_size=2, tensor_parallel=1, pipeline_parallel=1), told
         )
         with reward_client(config, ranks, tmp_path, ["math", "code"]) as grader:
+            assert (grader.version, grader.grades("code"), grader.grades("logic")) == ("v1", True, False)
             if rank:
-                reporting.has_sandbox = False
-                result = grader.submit(request, None).result(60)  # type: ignore[arg-type]
-    assert "no server was ready in time" in str(result.details["reason"])
-    assert "refuses code (no sandbox on this machine)" in str(result.details["reason"])
-    assert reporting.num_batches == 0
+                assert not fake.tokens, "a client comes with the first request"
+                request = ScoreRequest(request_id="r", domain="code", response="", task={})
+                assert grader.submit(request, None).result(60).score == 1  # type: ignore[arg-type]
+        fake.tokens.clear()
 
 
 TESTED_BY_A_PROGRAM = {
@@ -219,29 +168,31 @@ def test_the_service_refuses_the_same_tasks(tmp_path: Path, service: str) -> Non
         check_all(tmp_path, ServiceGrader(client, None).refused, BAD_TASKS)
 
 
-def test_a_service_that_fails_while_tasks_are_checked_accepts_none(reporting: ReportingServer) -> None:
-    reporting.released.set()
-    config = RewardConfig(max_attempts=2)
-    with ready_client(config, [reporting.url]) as client:
+def test_a_service_that_fails_while_tasks_are_checked_accepts_none(fakes: Callable[..., FakeServer]) -> None:
+    url = fakes(lambda items: (500, b"the workers are gone")).url
+    with ready_client(RewardConfig(max_attempts=2), [url]) as client:
         words = r"could not check the task of g/0: .*HTTP 500: the workers are gone \(after 2 attempts\)"
         with pytest.raises(RewardServiceError, match=words):
             ServiceGrader(client, None).refused([make_row("g/0")])
 
 
 def test_a_service_that_dies_while_tasks_are_checked_is_noticed_at_once(
-    reporting: ReportingServer, tmp_path: Path
+    fakes: Callable[..., FakeServer], tmp_path: Path
 ) -> None:
+    released = threading.Event()
+    url = fakes(lambda items: (500, str(released.wait(60)).encode())).url
     (tmp_path / "log").write_text("out of memory\n")
     with (
         subprocess.Popen(["sleep", "600"]) as process,
-        ready_client(RewardConfig(), [reporting.url]) as client,
+        ready_client(RewardConfig(), [url]) as client,
     ):
-        service = RewardService(url=reporting.url, process=process, log=tmp_path / "log")
+        service = RewardService(url=url, process=process, log=tmp_path / "log")
         threading.Timer(0.3, process.kill).start()
         started = time.monotonic()
         with pytest.raises(RewardServiceEnded, match=r"ended with code -9 .*out of memory"):
             ServiceGrader(client, service).refused([make_row("g/0")])
         assert time.monotonic() - started < 30
+    released.set()
 
 
 def test_a_domain_that_others_may_grade_is_left_to_them() -> None:
