@@ -43,7 +43,7 @@ from nemo_prorl.commands import train  # noqa: E402
 from nemo_prorl.config import RunConfig  # noqa: E402
 from nemo_prorl.demo import language  # noqa: E402
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture  # noqa: E402
-from nemo_prorl.report.runs import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
+from nemo_prorl.run_folder.run import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.step import StepResult  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402
 from nemo_prorl.types import RolloutTokens  # noqa: E402
@@ -89,7 +89,7 @@ def main() -> None:
     ]
     if code := train.main(["--config-name", options.shape, *overrides]):
         sys.exit(code)
-    steps = {record["step"]: record for record in read_run(folder / "run").steps}
+    steps = {record["step"]: record for record in read_run(folder / "run").full_records}
     print_phases(options.shape, [steps[step] for step in range(2, 2 + num_timed)])
     profiles, results = profile(folder / "run", 2 + num_timed, 1 + num_timed + num_profiled)
     print_limits([(steps[step], result) for step, result in results.items()], profiles)

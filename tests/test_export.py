@@ -27,8 +27,8 @@ from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.evaluation import results
 from nemo_prorl.evaluation.benchmark import Metric
+from nemo_prorl.run_folder.difficulty import validation_files
 from nemo_prorl.run_folder.storage import write_manifest
-from nemo_prorl.run_folder.validations import validation_files
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.types import RunState
 from tests.engines.conftest import build_hf_model

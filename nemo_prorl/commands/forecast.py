@@ -28,9 +28,9 @@ def main(arguments: Sequence[str]) -> int:
             f"--steps {options.steps} must be at least 1: write the number of steps to look ahead."
         )
     from nemo_prorl.report.forecast import forecast_lines, outlook_of
-    from nemo_prorl.report.runs import read_run
+    from nemo_prorl.run_folder.run import read_run
 
-    outlook = outlook_of(read_run(options.run_dir, with_prompts=False))
+    outlook = outlook_of(read_run(options.run_dir))
     if not options.json:
         show(forecast_lines(outlook, options.steps))
         return 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from nemo_prorl.evaluation import results, tables
 from nemo_prorl.run_folder.checkpoints import STATE_FILE
-from nemo_prorl.run_folder.validations import read_rewards
+from nemo_prorl.run_folder.difficulty import read_rewards
 
 NUM_RESAMPLES = 1000
 

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nemo_prorl.report.events import events_of, resets_of, stage_spans
 from nemo_prorl.report.forecast import outlook_of
 from nemo_prorl.report.health import unlike_held_out
 from nemo_prorl.report.panels import Kind, Panel, expand, names_in
-from nemo_prorl.report.runs import Run
 from nemo_prorl.run_folder.events import EventKind
+from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import VALIDATION
 
 FloatArray = NDArray[np.float64]
@@ -94,9 +93,9 @@ class Drawing:
         return len(self.lines) > 1 or self.panel.kind is not Kind.lines
 
 
-def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
+def draw(panel: Panel, runs: Sequence[RunFolder]) -> list[Drawing]:
     """Returns one drawing for a single run, one per series for several runs; none without numbers."""
-    metrics = frozenset().union(*(run.metrics for run in runs))
+    metrics = frozenset().union(*(run.metric_names for run in runs))
     series = expand(panel, metrics)
     if len(runs) == 1:
         # A domain has the same colour in all charts.
@@ -129,7 +128,7 @@ def draw(panel: Panel, runs: Sequence[Run]) -> list[Drawing]:
     return drawings
 
 
-def _forecast_band(run: Run) -> Band | None:
+def _forecast_band(run: RunFolder) -> Band | None:
     """Returns the forecast from the newest step to the end of the stage; None if there is none."""
     outlook = outlook_of(run)
     if not outlook.end:
@@ -141,25 +140,25 @@ def _forecast_band(run: Run) -> Band | None:
     return Band(steps, np.array([one.low for one in found]), np.array([one.high for one in found]))
 
 
-def _line(run: Run, metric: str, label: str, colour: int, panel: Panel) -> Line | None:
-    curve = curve_of(run.records, metric)
+def _line(run: RunFolder, metric: str, label: str, colour: int, panel: Panel) -> Line | None:
+    curve = curve_of(run.full_records, metric)
     if len(curve.steps) == 0:
         return None
     if panel.kind is not Kind.lines:
         return Line(label=label, colour=colour, points=curve, trend=None)
     breaking = (EventKind.reset, EventKind.stage, EventKind.measurement)
-    breaks = [event.step for event in events_of(run) if event.kind in breaking]
+    breaks = [event.step for event in run.events if event.kind in breaking]
     smooth = thinned(trend(curve, breaks)) if len(curve.steps) >= MIN_POINTS_FOR_TREND else None
     return Line(label=label, colour=colour, points=thinned(curve), trend=smooth)
 
 
-def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
+def _drawing(panel: Panel, lines: list[Line], runs: Sequence[RunFolder]) -> Drawing:
     if panel.kind is not Kind.lines:
         lines = _stackable(lines, as_shares=panel.kind is Kind.shares)
     resets = [
         (event.step, None if len(runs) == 1 else number)
         for number, run in enumerate(runs, start=1)
-        for event in resets_of(run)
+        for event in run.resets
     ]
     said = [
         f"{line.label}: {values[0]:.3g} at step {steps[0]:.0f}, {values[-1]:.3g} at step {steps[-1]:.0f}, "
@@ -173,7 +172,7 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[Run]) -> Drawing:
         panel=panel,
         lines=tuple(lines),
         resets=tuple(resets),
-        stages=tuple(stage_spans(runs[0])) if len(runs) == 1 else (),
+        stages=tuple(runs[0].stage_spans) if len(runs) == 1 else (),
         scale=scale_of(panel, lines),
         description=f"{panel.title}{unit} over steps. {'; '.join(said)}.{marks}",
     )

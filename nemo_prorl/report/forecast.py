@@ -9,8 +9,7 @@ from math import isfinite
 from statistics import fmean
 
 from nemo_prorl.algorithm.forecast import WINDOW, Forecast, forecast
-from nemo_prorl.report.events import resets_of
-from nemo_prorl.report.runs import LOOP_TIMES, Run
+from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT
 from nemo_prorl.training.control.checks import RECENT
 
@@ -54,11 +53,11 @@ class Outlook:
         return f"{num_steps * self.step_hours:,.3g} {'GPU h' if self.on_gpus else 'CPU rank h'}"
 
 
-def outlook_of(run: Run) -> Outlook:
+def outlook_of(run: RunFolder) -> Outlook:
     """Returns what the records of the newest stage since its last reset say."""
     stage, step = str(run.last["stage"]), int(run.last["step"])
     start = next((int(record["step"]) - 1 for record in run.steps if record["stage"] == stage), step)
-    since = max([start, *(event.step for event in resets_of(run) if event.stage == stage)])
+    since = max([start, *(event.step for event in run.resets if event.stage == stage)])
     points = [
         (int(record["step"]), float(record[METRIC]))
         for record in run.steps
@@ -71,8 +70,7 @@ def outlook_of(run: Run) -> Outlook:
         if before and DOMAIN_MEAN in record and is_comparable:
             held_out = float(record[DOMAIN_MEAN])
             gaps.append(held_out - fmean(before))
-    end = start + int(run.configs.get(stage, {}).get("trainer.num_steps", 0))
-    seconds = [sum(float(record.get(key, 0.0)) for key in LOOP_TIMES) for record in run.steps[-RECENT:]]
+    end = start + int(run.options.get("trainer.num_steps", 0))
     return Outlook(
         stage=stage,
         step=step,
@@ -80,8 +78,8 @@ def outlook_of(run: Run) -> Outlook:
         end=end if end > step else None,
         held_out=held_out,
         shift=fmean(gaps[-NUM_VALIDATIONS:] or [0.0]),
-        step_hours=fmean(seconds or [0.0]) * (run.starts[-1].num_ranks if run.starts else 1) / 3600,
-        on_gpus=bool(run.starts) and run.starts[-1].on_gpus,
+        step_hours=run.recent_step_s(RECENT) * run.num_ranks / 3600,
+        on_gpus=run.on_gpus,
         values=[(at - since, value) for at, value in points],
     )
 

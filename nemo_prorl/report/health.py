@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nemo_prorl.report.panels import names_in
-from nemo_prorl.report.runs import LOOP_TIMES, Run
+from nemo_prorl.run_folder.run import RunFolder, loop_s
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASURED_OPTIONS, MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.training.control.checks import Check, Followed
 
@@ -24,11 +24,11 @@ class Best:
     best_step: int
 
 
-def checks_of(run: Run) -> list[Check]:
+def checks_of(run: RunFolder, damaged_files: Sequence[str] = ()) -> list[Check]:
     """Returns the findings of all checks that apply, warnings first: those of training/control/checks.py, and two of
-    the files themselves."""
+    the files themselves. damaged_files: those besides metrics.jsonl."""
     stage = str(run.last["stage"])
-    followed = Followed(stage, run.configs.get(stage, {}))
+    followed = Followed(stage, run.options)
     for record in run.records:
         followed.observe(record)
     age = duration(run.sign_of_life_s)
@@ -37,10 +37,10 @@ def checks_of(run: Run) -> list[Check]:
         "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
         "running": f"The last sign of life is {age} old.",
         "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old{_end(run)}",
-    }[run.status]
-    found = [Check(title="Progress", is_fine=run.status in ("finished", "running"), text=text)]
+    }[run.progress]
+    found = [Check(title="Progress", is_fine=run.progress in ("finished", "running"), text=text)]
     damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
-    damaged += run.unread_files
+    damaged += damaged_files
     if damaged:
         listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
         text = f"{listed} cannot be read and are left out: look for a disk that is full or fails."
@@ -48,7 +48,7 @@ def checks_of(run: Run) -> list[Check]:
     return sorted([*found, *followed.checks()], key=lambda check: check.is_fine)
 
 
-def _end(run: Run) -> str:
+def _end(run: RunFolder) -> str:
     """Says how the newest process ended, and how the run goes on."""
     start = run.starts[-1] if run.starts else None
     ended = f" ({start.end.rstrip('.')})" if start and start.end else ""
@@ -57,11 +57,11 @@ def _end(run: Run) -> str:
     return f"{ended}. The same command continues it."
 
 
-def bests_of(run: Run) -> list[Best]:
+def bests_of(run: RunFolder) -> list[Best]:
     """Returns the values for the mean over domains, the mean over prompts, and the domains by name; empty without
     validation."""
     keys = {"mean over domains": DOMAIN_MEAN, "mean over prompts": PROMPT_MEAN}
-    keys |= {name: f"validation/{name}/score" for name in names_in("validation/{}/score", run.metrics)}
+    keys |= {name: f"validation/{name}/score" for name in names_in("validation/{}/score", run.metric_names)}
     bests = []
     validations = run.validations
     comparable = [one for one in validations if one.get(MEASUREMENT) == validations[-1].get(MEASUREMENT)]
@@ -71,7 +71,7 @@ def bests_of(run: Run) -> list[Best]:
     return bests
 
 
-def unlike_held_out(runs: Sequence[Run]) -> str:
+def unlike_held_out(runs: Sequence[RunFolder]) -> str:
     """Returns which runs' held-out scores cannot be set side by side, and why: the newest validations measure different
     things, or it is not known what they measure. Empty if all can."""
     measuring = [run for run in runs if run.validations]
@@ -110,12 +110,12 @@ def unlike_held_out(runs: Sequence[Run]) -> str:
     return " ".join(said)
 
 
-def wall_s(run: Run) -> float:
+def wall_s(run: RunFolder) -> float:
     """Seconds of the recorded steps, validations and saves; without startup and repeated steps."""
-    return sum(float(record.get(key, 0.0)) for record in run.records for key in LOOP_TIMES)
+    return sum(map(loop_s, run.records))
 
 
-def num_tokens(run: Run) -> float:
+def num_tokens(run: RunFolder) -> float:
     """Tokens sampled in training."""
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
 

@@ -12,15 +12,15 @@ from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.drawings import Drawing, curve_of, draw
-from nemo_prorl.report.events import differences, events_of, resets_of, stage_spans
 from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section, remeasured
 from nemo_prorl.report.rollouts import read_recorded
-from nemo_prorl.report.runs import OTHER, OTHER_MEANING, Run, read_run
+from nemo_prorl.report.texts import read_conversations
+from nemo_prorl.run_folder.events import differences
 from nemo_prorl.run_folder.metric_docs import metric_doc
 from nemo_prorl.run_folder.origin import flatten
-from nemo_prorl.run_folder.starts import hours_by_stage
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.run import OTHER, OTHER_MEANING, RunFolder, read_run
+from nemo_prorl.run_folder.storage import read_json, replace_text
 from nemo_prorl.types import TOKEN_LIMITS
 
 PAGE = Path(__file__).parent / "page"
@@ -61,9 +61,9 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def section_drawings(runs: Sequence[Run]) -> list[tuple[Section, list[Drawing]]]:
+def section_drawings(runs: Sequence[RunFolder]) -> list[tuple[Section, list[Drawing]]]:
     """Returns every section for which the runs have numbers."""
-    sections = [*SECTIONS, remeasured(frozenset().union(*(run.metrics for run in runs)))]
+    sections = [*SECTIONS, remeasured(frozenset().union(*(run.metric_names for run in runs)))]
     drawn = (
         (section, [one for panel in section.panels for one in draw(panel, runs)]) for section in sections
     )
@@ -71,7 +71,7 @@ def section_drawings(runs: Sequence[Run]) -> list[tuple[Section, list[Drawing]]]
 
 
 def page_html(
-    runs: Sequence[Run],
+    runs: Sequence[RunFolder],
     drawn: Sequence[tuple[Section, Sequence[Drawing]]],
     *,
     rollouts: str = "",
@@ -84,6 +84,7 @@ def page_html(
 
     figures = {drawing.panel.name: plotly_figure(drawing) for _, drawings in drawn for drawing in drawings}
     views = [_run_view(run) for run in runs]
+    tables, unread_tables = _tables(runs)
     return _filled(
         "page.html",
         title=" · ".join(run.name for run in runs),
@@ -95,8 +96,8 @@ def page_html(
         unlike=unlike_held_out(runs),
         sections=drawn,
         plot_px=PLOT_PX,
-        evaluations=[table for run in runs for table in run.tables],
-        unread_tables=[name for run in runs for name in run.unread_tables],
+        evaluations=tables,
+        unread_tables=unread_tables,
         differences=_differences(runs),
         rollouts=rollouts,
         is_live=is_live,
@@ -109,7 +110,7 @@ def page_html(
     )
 
 
-def rollouts_html(run: Run) -> str:
+def rollouts_html(run: RunFolder) -> str:
     """Returns the page of a run's recorded rollouts; empty if it has none."""
     found = read_recorded(run.folder)
     if found is None:
@@ -159,36 +160,41 @@ def _css_colour(number: int) -> str:
     return f"var(--line-{(number - 1) % NUM_COLOURS + 1})" if number else "var(--ink)"
 
 
-def _run_view(run: Run) -> dict[str, Any]:
-    options = run.configs.get(str(run.last["stage"]), {})
+def _run_view(run: RunFolder) -> dict[str, Any]:
+    options = run.options
     unusual = differences(dict(flatten(to_dict(RunConfig()))), options) if options else {}
+    conversations, unread_samples = read_conversations(run.folder)
+    damaged = [
+        *(f"difficulty/{name}" for name in run.unread_difficulty),
+        *(f"samples/{name}" for name in unread_samples),
+    ]
     numbers = []
-    for key in sorted(run.metrics - {"step", "stage", "controller"}):
-        values = curve_of(run.records, key).values
+    for key in sorted(run.metric_names - {"step", "stage", "controller"}):
+        values = curve_of(run.full_records, key).values
         if len(values):
             meaning = OTHER_MEANING if key == OTHER else metric_doc(key).replace("`", "")
             numbers.append((key, values[0], values[-1], values.min(), values.max(), len(values), meaning))
     return {
         "name": run.name,
         "folder": str(run.folder),
-        "status": run.status,
+        "status": run.progress,
         "position": f"stage {run.last['stage']}, step {run.last['step']:,}",
-        "findings": checks_of(run),
+        "findings": checks_of(run, damaged),
         "facts": list(_facts(run)),
-        "spans": stage_spans(run),
-        "resets": resets_of(run),
-        "events": events_of(run),
+        "spans": run.stage_spans,
+        "resets": run.resets,
+        "events": run.events,
         # Where the run differs from the defaults: option, value, default.
         "unusual": [(name, value, default) for name, (default, value) in unusual.items()],
         "options": options,
         "provenance": list(flatten(run.provenance)),
         # A row per metric: name, first, last, smallest and largest value, number of values, meaning.
         "numbers": numbers,
-        "conversations": run.conversations,
+        "conversations": conversations,
     }
 
 
-def _facts(run: Run) -> Iterator[tuple[str, str, str]]:
+def _facts(run: RunFolder) -> Iterator[tuple[str, str, str]]:
     """Yields (name, value, note)."""
     for best in bests_of(run)[:1]:
         note = f"best {best.best:.3f} at step {best.best_step:,}"
@@ -196,14 +202,14 @@ def _facts(run: Run) -> Iterator[tuple[str, str, str]]:
     if run.steps:
         first, last = run.steps[0]["reward/mean"], run.steps[-1]["reward/mean"]
         yield "Training reward", f"{first:.3f} → {last:.3f}", "first and last step"
-    resets = resets_of(run)
+    resets = run.resets
     yield "Resets", str(len(resets)), f"last after step {resets[-1].step:,}" if resets else "none so far"
     if decided := [record for record in run.records if isinstance(record.get("controller"), Mapping)]:
         action = str(decided[-1]["controller"].get("action", "")).replace("_", " ")
         yield "Last decision", action, f"after step {int(decided[-1]['step']):,}"
     yield "Time in steps", duration(wall_s(run)), f"{len(run.steps):,} steps; validation and saves included"
-    if hours := hours_by_stage(run.starts):
-        name = "GPU hours" if run.starts[-1].on_gpus else "Hours of CPU ranks"
+    if hours := run.stage_hours:
+        name = "GPU hours" if run.on_gpus else "Hours of CPU ranks"
         of_stages = ", ".join(f"{stage} {_compact(spent)}" for stage, spent in hours.items())
         starts = f"{len(run.starts)} start{'s' * (len(run.starts) > 1)}"
         yield name, _compact(sum(hours.values())), f"{of_stages}; {starts}"
@@ -212,16 +218,16 @@ def _facts(run: Run) -> Iterator[tuple[str, str, str]]:
         yield "Tokens sampled", _compact(tokens), f"{_compact(tokens / step_s)} a second" if step_s else ""
 
 
-def _compared(run: Run) -> tuple[Any, ...]:
+def _compared(run: RunFolder) -> tuple[Any, ...]:
     """Returns the run's row in the table that compares runs; page.html has its header."""
     best = next(iter(bests_of(run)), None)
     held_out = (f"{best.first:.3f} → {best.last:.3f}", f"{best.best:.3f}") if best else ("–", "–")
     position = (run.last["stage"], run.last["step"], *held_out, run.last.get("num_resets", 0))
     num_warnings = sum(not check.is_fine for check in checks_of(run))
-    return (run.name, run.status, *position, duration(wall_s(run)), _compact(num_tokens(run)), num_warnings)
+    return (run.name, run.progress, *position, duration(wall_s(run)), _compact(num_tokens(run)), num_warnings)
 
 
-def _held_out(runs: Sequence[Run]) -> dict[str, Any]:
+def _held_out(runs: Sequence[RunFolder]) -> dict[str, Any]:
     """Returns the held-out rewards: of one run with its best, of several side by side."""
     if len(runs) == 1:
         bests = bests_of(runs[0])
@@ -233,7 +239,7 @@ def _held_out(runs: Sequence[Run]) -> dict[str, Any]:
     return {"header": ["Domain", *(run.name for run in runs)], "rows": rows}
 
 
-def _differences(runs: Sequence[Run]) -> dict[str, Any]:
+def _differences(runs: Sequence[RunFolder]) -> dict[str, Any]:
     """Returns the options that differ between the stages of one run, or between the last stages of several."""
     if len(runs) == 1:
         columns = dict(runs[0].configs)
@@ -243,6 +249,23 @@ def _differences(runs: Sequence[Run]) -> dict[str, Any]:
     names = dict.fromkeys(name for other in columns.values() for name in differences(first, other))
     rows = [(name, *(options.get(name) for options in columns.values())) for name in names]
     return {"header": ["Option", *columns], "rows": rows}
+
+
+def _tables(runs: Sequence[RunFolder]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns (title, columns, rows and note of each RUN/evaluation/NAME.json, names of files that are no tables)."""
+    tables, unread = [], []
+    for path in (path for run in runs for path in sorted(run.folder.glob("evaluation/*.json"))):
+        data = {"title": path.stem, "note": "", **read_json(path)}
+        columns, rows = data.get("columns"), data.get("rows")
+        if isinstance(columns, list) and isinstance(rows, list) and {*map(_length, rows)} <= {len(columns)}:
+            tables.append(data)
+        else:
+            unread.append(path.name)
+    return tables, unread
+
+
+def _length(row: Any) -> int:
+    return len(row) if isinstance(row, list) else -1
 
 
 def _compact(number: float) -> str:

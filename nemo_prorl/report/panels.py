@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from nemo_prorl.report.runs import BANDS, BEFORE, NOW, OTHER, OUTSIDE_STEP, PHASES
+from nemo_prorl.run_folder.difficulty import BANDS, BEFORE, NOW
 from nemo_prorl.run_folder.records import REMEASURED
+from nemo_prorl.run_folder.run import OTHER, OUTSIDE_STEP, PHASES
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 

@@ -26,8 +26,8 @@ from typing import Any
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.page import page_html, section_drawings, unique_names, waiting_html
-from nemo_prorl.report.runs import Run, read_run
 from nemo_prorl.report.status import read_status
+from nemo_prorl.run_folder.run import RunFolder, read_run
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -67,9 +67,9 @@ class LivePage:
 
     def _draw(self) -> str:
         """The report of all runs that have a first line; without any, a page that says what is waited for."""
-        runs: list[Run] = []
+        runs: list[RunFolder] = []
         for folder, name in zip(self._folders, self._names, strict=True):
-            with suppress(ConfigError, KeyError, OSError, ValueError):
+            with suppress(ConfigError):
                 runs.append(read_run(folder, name))
         self._has_charts = bool(runs)
         if not runs:
@@ -173,7 +173,7 @@ def _handler(page: LivePage) -> type[BaseHTTPRequestHandler]:
 
 
 def _why_waiting(folder: Path) -> str:
-    return read_status(folder).sentence if folder.is_dir() else "the folder does not exist yet."
+    return read_status(folder).summary if folder.is_dir() else "the folder does not exist yet."
 
 
 @cache

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import socket
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from nemo_prorl.cluster.slurm_queue import Queue
-from nemo_prorl.config import ConfigError
 from nemo_prorl.report.forecast import forecast_sentence, outlook_of
 from nemo_prorl.report.health import bests_of, checks_of, duration, short_duration
-from nemo_prorl.report.runs import LOOP_TIMES, RUNNING_S, NoRecords, Run, read_run
-from nemo_prorl.report.state import Jobs, Signs, describe, jobs_of
-from nemo_prorl.run_folder.checkpoints import newest_folder, step_of
-from nemo_prorl.run_folder.lock import is_held
-from nemo_prorl.run_folder.starts import Start, hours_by_stage, read_starts
-from nemo_prorl.run_folder.storage import ENGINES_FILE, MANIFEST_FILE, read_json
+from nemo_prorl.report.state import seen_s, stage_of, state_of
+from nemo_prorl.run_folder.checkpoints import step_of
+from nemo_prorl.run_folder.run import RunFolder
+from nemo_prorl.run_folder.storage import MANIFEST_FILE
 from nemo_prorl.training.control.checks import RECENT
 
 COLUMNS = {
@@ -26,10 +24,6 @@ COLUMNS = {
     "alarms": ">7",
 }  # fmt: skip
 """Column of the table -> its alignment and width."""
-HEARTBEAT_FILE = "heartbeat.json"
-SILENT_STEPS = 2.0
-"""A run is called silent after this many times the duration of its steps without a sign of life, and not before
-RUNNING_S."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +33,14 @@ class RunStatus:
     run_dir: str
     state: str
     """waiting, checking, starting, training, silent, paused, stopped, cancelled, failed, done, empty, or no run."""
-    sentence: str
+    where: str = ""
+    """Such as "after step 30 of 40 of run2"."""
+    wrote: str
+    """What the run wrote last; of a folder that is no run's, why it is none."""
+    queue: str = ""
+    """What squeue says of its jobs; empty outside of Slurm."""
+    advice: str = ""
+    """What to do so that the run goes on; empty if it does by itself."""
     job: str = ""
     """The Slurm job that trains or trained last; empty outside of Slurm."""
     job_state: str = ""
@@ -65,7 +66,7 @@ class RunStatus:
     held_out_best_step: int | None = None
     on_gpus: bool = False
     num_starts: int = 0
-    stage_hours: Mapping[str, float]
+    stage_hours: Mapping[str, float] = field(default_factory=dict)
     """Wall time x ranks, of every stage so far: GPU hours if on_gpus."""
     left_s: float | None = None
     """Until the stage's last step, at the present speed."""
@@ -79,79 +80,91 @@ class RunStatus:
     """A sentence on the end of the stage; empty if it is over, or if the records do not allow one."""
     alarms: tuple[str, ...] = ()
 
+    @property
+    def summary(self) -> str:
+        """Returns the state and where the run stands, or why the folder is no run's."""
+        return f"{self.state} {self.where}" if self.where else self.wrote
+
 
 def read_status(folder: Path, queue: Queue | None = None) -> RunStatus:
-    """Never raises for what it finds in the folder: every state of it has its sentence. queue: squeue's answer; without
-    it the states of jobs are guesses."""
-    starts = read_starts(folder)
-    jobs = jobs_of(folder, starts, queue)
-    try:
-        run = read_run(folder, with_prompts=False)
-    except (ConfigError, KeyError, OSError, ValueError) as error:
-        return _without_steps(folder, starts, jobs, error)
-    stage = starts[-1].stage if starts else str(run.last["stage"])
-    in_stage = run.configs.get(stage, {})
-    records = [record for record in run.steps if record["stage"] == stage]
-    num_steps = in_stage.get("trainer.num_steps")
-    num_ranks = starts[-1].num_ranks if starts else 1
-    # A step's mean duration, over the recent ones, with what the loop did between them.
-    seconds = [sum(float(record.get(key, 0.0)) for key in LOOP_TIMES) for record in run.steps[-RECENT:]]
-    step_s = fmean(seconds) if any(seconds) else None
-    where = f"step {len(records)}{f' of {num_steps:,}' if num_steps else ''} of {stage}"
-    signs = Signs(
-        stage=stage,
-        where=f"after {where}",
-        start=starts[-1] if starts else None,
-        seen_s=_seen_s(run, starts),
-        patience_s=max(RUNNING_S, SILENT_STEPS * (step_s or 0.0)),
-        step=int(run.last["step"]),
-        beat=read_json(folder / HEARTBEAT_FILE),
-        failures=run.failures,
-        outcomes=run.outcomes,
-        is_unlocked=_is_unlocked(folder, starts),
-    )
-    state, sentence = describe(signs, jobs)
-    is_under_way = stage not in run.failures and stage not in run.outcomes
-    left_s = step_s * max(0, num_steps - len(records)) if step_s and num_steps and is_under_way else None
-    best = next(iter(bests_of(run)), None)
-    reward, pass_rate = (_recent_mean(run, key) for key in ("reward/mean", "reward/pass_rate"))
-    checkpoint = newest_folder(folder)
-    saved = (checkpoint / MANIFEST_FILE).stat().st_mtime if checkpoint else None
+    """Returns the status of any folder, damaged ones too. queue: squeue's answer; without it the states of jobs are
+    guesses."""
+    run = RunFolder(folder)
+    if not (run.records or run.starts or run.submissions or run.folder_job or run.failures):
+        return _no_run(run)
+    stage, step_s = stage_of(run), run.recent_step_s(RECENT)
+    state = state_of(run, queue, step_s)
+    age_s = seen_s(run)
+    numbers = _numbers(run, stage, step_s) if run.records else {"where": f"before the first step of {stage}"}
     return RunStatus(
         run_dir=str(folder),
-        state=state,
-        sentence=sentence,
-        job=jobs.last.job if jobs.last else "",
-        job_state=jobs.last.state if jobs.last else "",
+        state=state.word,
+        wrote=state.wrote,
+        queue=state.queue,
+        advice=state.advice,
+        job=state.last.job if state.last else "",
+        job_state=state.last.state if state.last else "",
         stage=stage,
-        step=int(run.last["step"]),
-        stage_step=len(records),
-        num_steps=num_steps,
-        phase=str(signs.beat.get("phase", "")),
-        seen_s=signs.seen_s,
-        step_s=step_s,
-        reward=reward[0],
-        reward_change=reward[1],
-        pass_rate=pass_rate[0],
-        pass_rate_change=pass_rate[1],
-        held_out=best.last if best else None,
-        held_out_best=best.best if best else None,
-        held_out_best_step=best.best_step if best else None,
-        on_gpus=bool(starts) and starts[-1].on_gpus,
-        num_starts=len(starts),
-        stage_hours=hours_by_stage(starts),
-        left_s=left_s,
-        left_hours=left_s * num_ranks / 3600 if left_s is not None and starts else None,
-        checkpoint_step=step_of(checkpoint) if checkpoint else None,
-        checkpoint_age_s=max(0.0, time.time() - saved) if saved is not None else None,
-        engines=read_json(folder / ENGINES_FILE),
-        forecast=forecast_sentence(outlook_of(run)) if is_under_way else "",
-        alarms=tuple(
+        phase=str(run.heartbeat.get("phase", "")),
+        seen_s=None if math.isinf(age_s) else age_s,
+        on_gpus=run.on_gpus,
+        num_starts=len(run.starts),
+        stage_hours=run.stage_hours,
+        engines=run.engines,
+        **numbers,
+    )
+
+
+def _numbers(run: RunFolder, stage: str, step_s: float) -> dict[str, Any]:
+    """Returns the fields that follow from the records, of which there is one."""
+    num_steps = run.configs.get(stage, {}).get("trainer.num_steps")
+    stage_step = sum(record["stage"] == stage for record in run.steps)
+    step = int(run.last["step"])
+    is_under_way = stage not in run.failures and stage not in run.outcomes
+    left_s = step_s * max(0, num_steps - stage_step) if step_s and num_steps and is_under_way else None
+    best = next(iter(bests_of(run)), None)
+    reward, reward_change = _recent_mean(run, "reward/mean")
+    pass_rate, pass_rate_change = _recent_mean(run, "reward/pass_rate")
+    checkpoint = run.newest_checkpoint
+    of_run = f" (step {step:,} of the run)" if step != stage_step else ""
+    return {
+        "where": f"after step {stage_step:,}{f' of {num_steps:,}' if num_steps else ''} of {stage}{of_run}",
+        "step": step,
+        "stage_step": stage_step,
+        "num_steps": num_steps,
+        "step_s": step_s or None,
+        "reward": reward,
+        "reward_change": reward_change,
+        "pass_rate": pass_rate,
+        "pass_rate_change": pass_rate_change,
+        "held_out": best.last if best else None,
+        "held_out_best": best.best if best else None,
+        "held_out_best_step": best.best_step if best else None,
+        "left_s": left_s,
+        "left_hours": left_s * run.num_ranks / 3600 if left_s is not None and run.starts else None,
+        "checkpoint_step": step_of(checkpoint) if checkpoint else None,
+        "checkpoint_age_s": max(0.0, time.time() - (checkpoint / MANIFEST_FILE).stat().st_mtime)
+        if checkpoint
+        else None,
+        "forecast": forecast_sentence(outlook_of(run)) if is_under_way else "",
+        "alarms": tuple(
             f"{check.title}: {check.text}"
             for check in checks_of(run)
             if not check.is_fine and check.title != "Progress"  # which the state says already
         ),
-    )
+    }
+
+
+def _no_run(run: RunFolder) -> RunStatus:
+    """Returns the status of a folder in which nothing has begun."""
+    state, wrote = "no run", "no run: the folder holds none of the files that a run leaves."
+    if not run.folder.is_dir():
+        wrote = "there is no such folder: write the exp_manager.explicit_log_dir of a run."
+    elif run.why_foreign:
+        wrote = run.why_foreign
+    elif any((run.folder / name).is_file() for name in ("metrics.jsonl", "resolved.yaml")):
+        state, wrote = "empty", "a run that has not come to its first step."
+    return RunStatus(run_dir=str(run.folder), state=state, wrote=wrote)
 
 
 def status_table(found: Sequence[RunStatus], width: int = 80) -> list[str]:
@@ -181,7 +194,10 @@ def status_table(found: Sequence[RunStatus], width: int = 80) -> list[str]:
 
 def status_lines(status: RunStatus) -> list[str]:
     """Returns lines for the terminal: the run's state, speed, reward, cost so far and to come, and warnings."""
-    lines = [f"{status.run_dir}: {status.sentence}"]
+    lines = [f"{status.run_dir}: {status.summary}"]
+    if status.where:
+        facts = {"it wrote": status.wrote, "squeue says": status.queue, "what to do": status.advice}
+        lines += [f"  {title}: {text}" for title, text in facts.items() if text]
     said = []
     if status.step_s:
         said.append(f"{duration(status.step_s)} a step")
@@ -214,60 +230,7 @@ def status_lines(status: RunStatus) -> list[str]:
     return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
 
 
-def _without_steps(folder: Path, starts: Sequence[Start], jobs: Jobs, error: Exception) -> RunStatus:
-    """The status of a folder whose metrics.jsonl is absent, empty or not a run's."""
-    state, seen_s = "no run", time.time() - starts[-1].seen if starts else None
-    failures = {
-        path.stem: str(read_json(path).get("reason", "")) for path in sorted(folder.glob("stages/*.failed"))
-    }
-    stage = starts[-1].stage if starts else jobs.every[0].stage if jobs.every else next(iter(failures), "")
-    if not folder.is_dir():
-        sentence = "there is no such folder: write the exp_manager.explicit_log_dir of a run."
-    elif starts or jobs.every or failures:
-        signs = Signs(
-            stage=stage,
-            where=f"before the first step of {stage}",
-            start=starts[-1] if starts else None,
-            seen_s=seen_s,
-            failures=failures,
-            is_unlocked=_is_unlocked(folder, starts),
-        )
-        state, sentence = describe(signs, jobs)
-    elif (folder / "metrics.jsonl").is_file() or (folder / "resolved.yaml").is_file():
-        if isinstance(error, NoRecords):
-            sentence = str(error)
-        elif isinstance(error, ConfigError):
-            state, sentence = "empty", "a run that has not come to its first step."
-        else:
-            sentence = f"metrics.jsonl is not that of a run ({type(error).__name__}: {error})."
-    else:
-        sentence = "no run: the folder holds none of the files that a run leaves."
-    return RunStatus(
-        run_dir=str(folder),
-        state=state,
-        sentence=sentence,
-        job=jobs.last.job if jobs.last else "",
-        job_state=jobs.last.state if jobs.last else "",
-        stage=stage,
-        seen_s=seen_s,
-        on_gpus=bool(starts) and starts[-1].on_gpus,
-        num_starts=len(starts),
-        stage_hours=hours_by_stage(starts),
-    )
-
-
-def _is_unlocked(folder: Path, starts: Sequence[Start]) -> bool:
-    """Whether the newest process ran on this machine and is gone: locks of other machines may be unseen here."""
-    return bool(starts) and starts[-1].host == socket.gethostname() and is_held(folder) is False
-
-
-def _seen_s(run: Run, starts: Sequence[Start]) -> float:
-    """Age of the last sign of life; a process that has ended gives none after its end."""
-    by_start = max(0.0, time.time() - starts[-1].seen) if starts else run.sign_of_life_s
-    return by_start if starts and starts[-1].end else min(by_start, run.sign_of_life_s)
-
-
-def _recent_mean(run: Run, key: str) -> tuple[float | None, float | None]:
+def _recent_mean(run: RunFolder, key: str) -> tuple[float | None, float | None]:
     """Mean over the recent steps, and how far it is from the mean over as many steps before."""
     values = [float(record[key]) for record in run.steps if key in record]
     num_recent = min(RECENT, len(values) // 2 or 1)

@@ -1,6 +1,9 @@
-"""How hard each prompt was when it was sampled: one small Parquet file per step in RUN/difficulty, for analysis.
+"""How each prompt fared, in small Parquet files with equal columns.
 
-A file has every prompt that its step sampled, whether the step trained on it or not.
+    RUN/difficulty/step-00000040.parquet          every prompt that the step sampled, trained on or not
+    RUN/validations/step-00000040-STAGE.parquet   every held-out prompt of the validation that followed the step
+
+Two runs that validate the same prompts can be compared prompt by prompt.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import StepFiles, replacing_file
 from nemo_prorl.run_folder.validation_metrics import CORRECT
@@ -20,14 +25,37 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+BANDS = {
+    "difficulty/num_never": "no rollout",
+    "difficulty/num_seldom": "up to 1/4",
+    "difficulty/num_sometimes": "up to 3/4",
+    "difficulty/num_mostly": "over 3/4",
+    "difficulty/num_always": "every rollout",
+}
+"""Metric -> the range of pass rates that it counts."""
+NOW, BEFORE = "difficulty/revisited_pass_rate", "difficulty/previous_pass_rate"
+"""Mean over a step's prompts that were sampled before: at this visit, and at the previous one."""
+
+
 def difficulty_files(run_dir: Path) -> StepFiles:
     """Returns the run's difficulty files, one for every step that it has trained."""
     return StepFiles(run_dir / "difficulty", ".parquet")
 
 
+def validation_files(run_dir: Path) -> StepFiles:
+    """Returns the run's validation files. A file is named after its stage and the step that its validation
+    followed."""
+    return StepFiles(run_dir / "validations", ".parquet")
+
+
 def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -> None:
     """Writes the prompts of one step, without prompts of which no rollout was graded."""
     write_prompts(difficulty_files(run_dir).path(step), step, groups)
+
+
+def write_validation(run_dir: Path, stage: str, step: int, groups: Sequence[RolloutGroup]) -> None:
+    """Writes the held-out prompts of a stage's validation, which followed `step`."""
+    write_prompts(validation_files(run_dir).path(step, stage), step, groups)
 
 
 def write_prompts(path: Path, step: int, groups: Sequence[RolloutGroup]) -> None:
@@ -77,6 +105,42 @@ def read_difficulty(run_dir: Path) -> tuple[pa.Table, list[str]]:
         except (pa.ArrowException, OSError):
             damaged.append(path.name)
     return pa.concat_tables(parts) if parts else pa.table({}), damaged
+
+
+def difficulty_metrics(run_dir: Path) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """Returns (the metrics by step, names of files that cannot be read); both empty for a run without difficulty
+    files."""
+    if not difficulty_files(run_dir).all():
+        return {}, []
+    table, damaged = read_difficulty(run_dir)
+    if not table.num_rows:
+        return {}, damaged
+    steps, rates = table["step"].to_numpy(), table["pass_rate"].to_numpy()
+    prompts = table["uid"].combine_chunks().dictionary_encode().indices.to_numpy()
+    numbers, position = np.unique(steps, return_inverse=True)
+    bands = np.select([rates == 0, rates <= 0.25, rates <= 0.75, rates < 1], [0, 1, 2, 3], default=4)
+    counts = np.zeros((len(numbers), len(BANDS)))
+    np.add.at(counts, (position, bands), 1)
+    rows = (dict(zip(BANDS, map(float, row), strict=True)) for row in counts)
+    found = dict(zip(map(int, numbers), rows, strict=True))
+    order = np.argsort(prompts, kind="stable")  # the table is ordered by step
+    again = np.flatnonzero(prompts[order][1:] == prompts[order][:-1]) + 1
+    now, before = order[again], order[again - 1]
+    num_again = np.bincount(position[now], minlength=len(numbers))
+    for metric, visits in ((NOW, now), (BEFORE, before)):
+        sums = np.bincount(position[now], weights=rates[visits], minlength=len(numbers))
+        for index in np.flatnonzero(num_again):
+            found[int(numbers[index])][metric] = float(sums[index] / num_again[index])
+    return found, damaged
+
+
+def read_rewards(run_dir: Path, stage: str, step: int) -> dict[str, float]:
+    """Returns uid -> mean reward of each held-out prompt in the stage's validation after `step`. Raises
+    FileNotFoundError if there was no such validation."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(validation_files(run_dir).path(step, stage), columns=["uid", "reward_mean"])
+    return dict(zip(table["uid"].to_pylist(), table["reward_mean"].to_pylist(), strict=True))
 
 
 def summary(table: pa.Table) -> dict[str, dict[str, float]]:

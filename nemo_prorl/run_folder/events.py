@@ -10,9 +10,12 @@ from typing import Any
 
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN, WENT_BACK
 
+NOT_COMPARED = ("stage.name", "stage.parent")
+"""Options that always differ between stages."""
+
 
 class EventKind(StrEnum):
-    """The kind of an event. The last three are not in the records: `report.events` reads them from other files."""
+    """The kind of an event. The last three are not in the records: `RunFolder.events` reads them from other files."""
 
     stage = "stage"
     reset = "reset"
@@ -35,7 +38,8 @@ class Event:
 
 
 def events_in(records: Sequence[Mapping[str, Any]]) -> list[Event]:
-    """Returns the events in the order in which they happened. The first one is the beginning of the first stage."""
+    """Returns the events in the order in which they happened. The first one is the beginning of the first stage.
+    records: at least one."""
     step, stage = int(records[0]["step"]), str(records[0]["stage"])
     events = [Event(step, stage, EventKind.stage, f"{stage} begins")]
     for before, after in pairwise(records):
@@ -62,3 +66,13 @@ def events_in(records: Sequence[Mapping[str, Any]]) -> list[Event]:
             text = "validation measures something else from here on (run.log says what): do not compare across it"
             events.append(Event(int(after["step"]), str(after["stage"]), EventKind.measurement, text))
     return sorted(events, key=lambda event: event.step)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Returns option -> (value before, value after) for the options that differ."""
+    names = [*before, *(name for name in after if name not in before)]
+    return {
+        name: (before.get(name), after.get(name))
+        for name in names
+        if before.get(name) != after.get(name) and name not in NOT_COMPARED
+    }

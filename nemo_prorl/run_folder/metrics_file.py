@@ -11,6 +11,9 @@ from typing import Any
 
 from nemo_prorl.run_folder.storage import replace_text
 
+METRICS_FILE = "metrics.jsonl"
+"""File in a run's folder with a record of every step, and of the validation before a stage's first."""
+
 
 def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
     """Adds a line with one JSON object, flushed at once: readers of a live run see every finished step."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nemo_prorl.config import RunConfig
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.loggers import Feeds
-from nemo_prorl.run_folder.metrics_file import append_metrics, rewind_metrics
+from nemo_prorl.run_folder.metrics_file import METRICS_FILE, append_metrics, rewind_metrics
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ class Telemetry:
         """state: where the run begins or resumes; records of later steps are deleted. watch: gets every record, those
         of earlier processes first, and returns what to log about a new one."""
         # Slow to import; readers of metrics need none of them.
-        from nemo_prorl.run_folder import difficulty, records, samples, validations
+        from nemo_prorl.run_folder import difficulty, records, samples
 
         run_dir = Path(config.exp_manager.explicit_log_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
-        self._metrics = run_dir / "metrics.jsonl"
+        self._metrics = run_dir / METRICS_FILE
         past = rewind_metrics(self._metrics, state.num_records, state.step, log.say)
         for record in past:
             watch(record)
@@ -79,10 +79,10 @@ class Telemetry:
         records.rollout_files(run_dir).take_back(state.step)
         records.trained_files(run_dir).take_back(state.step)
         self.digests = records.DigestLog(run_dir, state.step)
-        validations.validation_files(run_dir).take_back(state.step)
+        difficulty.validation_files(run_dir).take_back(state.step)
         self._write_difficulty = partial(difficulty.write_difficulty, run_dir)
         self._write_samples = partial(samples.write_samples, run_dir, state.stage)
-        self._write_validation = partial(validations.write_validation, run_dir, state.stage)
+        self._write_validation = partial(difficulty.write_validation, run_dir, state.stage)
         first_step = state.step + 1 if state.num_records else 0
         self._loggers = Feeds(config, first_step=first_step, past=past, say=log.say)
         self.is_paused = False

@@ -12,9 +12,9 @@ from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.fork.arms import Arm, ArmRun
 from nemo_prorl.fork.picture import draw_fork
 from nemo_prorl.fork.table import as_json, cost_sentence, results_of, table_lines, unfinished
+from nemo_prorl.run_folder.difficulty import write_validation
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.metrics_file import append_metrics
-from nemo_prorl.run_folder.validations import write_validation
 from tests.training.conftest import make_group
 
 AT, END = 8, 12

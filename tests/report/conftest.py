@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.report.runs import Run, read_run
+from nemo_prorl.run_folder.run import RunFolder, read_run
 from tests.report.made_up_runs import write_run
 
 
@@ -24,18 +24,18 @@ def long_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def long_run(long_folder: Path) -> Run:
+def long_run(long_folder: Path) -> RunFolder:
     return read_run(long_folder)
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., Run]:
+def make_run(tmp_path: Path) -> Callable[..., RunFolder]:
     """Writes a small run. make_run(records=..., **options of write_run): `records` is a function that changes its
     records."""
 
     def make(
         change: Callable[[dict[str, Any]], dict[str, Any]] = lambda record: record, **options: Any
-    ) -> Run:
+    ) -> RunFolder:
         import json
 
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"

@@ -19,7 +19,8 @@ from nemo_prorl.report import drawings, pictures
 from nemo_prorl.report.charts import plotly_figure
 from nemo_prorl.report.drawings import Curve, Drawing, averaged, curve_of, draw, thinned, trend
 from nemo_prorl.report.panels import SECTIONS, Kind, Panel, expand, names_in
-from nemo_prorl.report.runs import BEFORE, NOW, Run, read_run
+from nemo_prorl.run_folder.difficulty import BEFORE, NOW
+from nemo_prorl.run_folder.run import RunFolder, read_run
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.types import PARTS
 from tests.report.made_up_runs import DOMAINS
@@ -50,7 +51,7 @@ def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> N
     run.config.algorithm.entropy_bonus = EntropyBonus.adaptive
     run.grader = GraderOfParts(at_once=True)
     run.fit()
-    metrics = read_run(tmp_path).metrics | {NOW, BEFORE}  # of prompts that come again; these do not
+    metrics = read_run(tmp_path).metric_names | {NOW, BEFORE}  # of prompts that come again; these do not
     unknown = [
         metric
         for panel in PANELS.values()
@@ -77,7 +78,7 @@ def test_braces_stand_for_every_name_that_was_recorded() -> None:
 
 
 @pytest.mark.medium
-def test_a_long_run_is_drawn_with_its_spikes_marks_and_trends(long_run: Run) -> None:
+def test_a_long_run_is_drawn_with_its_spikes_marks_and_trends(long_run: RunFolder) -> None:
     (kl,) = draw(PANELS["kl"], [long_run])
     (line,) = kl.lines
     recorded = [record["objective/kl_to_reference"] for record in long_run.steps]
@@ -88,7 +89,7 @@ def test_a_long_run_is_drawn_with_its_spikes_marks_and_trends(long_run: Run) -> 
     assert [name for _, _, name in kl.stages] == [f"run{number}" for number in range(1, 9)]
 
 
-def test_a_domain_has_one_colour_everywhere(long_run: Run) -> None:
+def test_a_domain_has_one_colour_everywhere(long_run: RunFolder) -> None:
     seen: dict[str, set[int]] = {}
     for name in ("validation", "reward_by_domain", "pass_rate", "mix", "validation_length"):
         (drawing,) = draw(PANELS[name], [long_run])
@@ -99,7 +100,7 @@ def test_a_domain_has_one_colour_everywhere(long_run: Run) -> None:
     assert len({*map(min, seen.values())}) == 6
 
 
-def test_shares_add_up_to_one_and_times_to_the_step(make_run: Callable[..., Run]) -> None:
+def test_shares_add_up_to_one_and_times_to_the_step(make_run: Callable[..., RunFolder]) -> None:
     run = make_run(num_stages=1)
     (kinds,) = draw(PANELS["kinds"], [run])
     assert sum(line.points.values for line in kinds.lines) == pytest.approx(np.ones(60))
@@ -112,7 +113,7 @@ def test_shares_add_up_to_one_and_times_to_the_step(make_run: Callable[..., Run]
     assert total[at_20] == pytest.approx(run.steps[19]["time/step_s"] + 240)
 
 
-def test_runs_are_compared_on_the_same_axes(make_run: Callable[..., Run]) -> None:
+def test_runs_are_compared_on_the_same_axes(make_run: Callable[..., RunFolder]) -> None:
     runs = [make_run(num_steps=40), make_run(num_steps=60, seed=1)]
     compared = draw(PANELS["clip"], runs)
     assert [drawing.panel.title for drawing in compared][:1] == ["Clipped tokens: above 1 + clip_high"]
@@ -123,8 +124,8 @@ def test_runs_are_compared_on_the_same_axes(make_run: Callable[..., Run]) -> Non
     assert len(names) == len(set(names))
 
 
-def test_held_out_curves_of_different_measurements_say_so(make_run: Callable[..., Run]) -> None:
-    def measured(name: str) -> Run:
+def test_held_out_curves_of_different_measurements_say_so(make_run: Callable[..., RunFolder]) -> None:
+    def measured(name: str) -> RunFolder:
         return make_run(lambda r: r | {MEASUREMENT: name} if PROMPT_MEAN in r else r)
 
     first, second, other = measured("1"), measured("1"), measured("2")
@@ -140,12 +141,12 @@ def test_held_out_curves_of_different_measurements_say_so(make_run: Callable[...
     ]
 
 
-def test_a_panel_without_numbers_is_left_out(make_run: Callable[..., Run]) -> None:
+def test_a_panel_without_numbers_is_left_out(make_run: Callable[..., RunFolder]) -> None:
     run = make_run(lambda r: {k: v for k, v in r.items() if "entropy" not in k})
     assert draw(PANELS["entropy"], [run]) == []
 
 
-def test_alternative_texts_have_the_numbers(make_run: Callable[..., Run]) -> None:
+def test_alternative_texts_have_the_numbers(make_run: Callable[..., RunFolder]) -> None:
     run = make_run(lambda r: r | {"optimizer/grad_norm": 0.25 * r["step"]} if r["step"] else r, num_stages=1)
     (drawing,) = draw(PANELS["grad_norm"], [run])
     assert "0.25 at step 1, 15 at step 60" in drawing.description
@@ -153,7 +154,7 @@ def test_alternative_texts_have_the_numbers(make_run: Callable[..., Run]) -> Non
 
 @pytest.mark.medium
 def test_plotly_and_matplotlib_take_every_drawing(
-    make_run: Callable[..., Run], long_run: Run, tmp_path: Path
+    make_run: Callable[..., RunFolder], long_run: RunFolder, tmp_path: Path
 ) -> None:
     """Plotly's own classes accept every property that is set, and a picture has a size."""
     for runs in ([long_run], [make_run(), make_run(seed=2)]):
@@ -167,13 +168,13 @@ def test_plotly_and_matplotlib_take_every_drawing(
     assert pictures.plt.get_fignums() == []
 
 
-def test_a_run_of_two_steps_has_marks_at_steps_only(make_run: Callable[..., Run]) -> None:
+def test_a_run_of_two_steps_has_marks_at_steps_only(make_run: Callable[..., RunFolder]) -> None:
     for num_steps, between in ((2, 1), (60, None)):
         (drawing,) = draw(PANELS["kl"], [make_run(num_steps=num_steps, num_stages=1)])
         assert plotly_figure(drawing)["layout"]["xaxis"]["dtick"] == between
 
 
-def test_the_only_domain_is_not_drawn_twice(make_run: Callable[..., Run]) -> None:
+def test_the_only_domain_is_not_drawn_twice(make_run: Callable[..., RunFolder]) -> None:
     run = make_run(
         lambda record: {key: record[key] for key in record if not {*key.split("/")} & {*DOMAINS[1:]}}
     )
@@ -187,7 +188,7 @@ def test_the_only_domain_is_not_drawn_twice(make_run: Callable[..., Run]) -> Non
 @pytest.mark.medium
 @pytest.mark.parametrize("num_steps", [2, 200])
 def test_a_picture_is_legible(
-    num_steps: int, make_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    num_steps: int, make_run: Callable[..., RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Marks are at whole steps, no title leaves its chart, every area has a name, and no legend covers an area."""
 

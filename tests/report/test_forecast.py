@@ -19,8 +19,8 @@ from nemo_prorl.report.drawings import draw
 from nemo_prorl.report.forecast import CALIBRATION, METRIC, Outlook, forecast_lines, outlook_of
 from nemo_prorl.report.page import write_report
 from nemo_prorl.report.panels import REWARD
-from nemo_prorl.report.runs import read_run
 from nemo_prorl.report.status import read_status, status_lines
+from nemo_prorl.run_folder.run import read_run
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 RESULTS = Path(__file__).resolve().parents[2] / "experiments" / "boundary" / "results.json"
@@ -76,7 +76,7 @@ def write_stage(
 
 
 def outlook(folder: Path) -> Outlook:
-    return outlook_of(read_run(folder, with_prompts=False))
+    return outlook_of(read_run(folder))
 
 
 def test_command_and_status_show_the_same_forecast(

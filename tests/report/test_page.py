@@ -16,8 +16,8 @@ import pytest
 from nemo_prorl.commands import report
 from nemo_prorl.config import ConfigError
 from nemo_prorl.report.page import page_html, section_drawings, shown, write_report
-from nemo_prorl.report.runs import Run, read_run
 from nemo_prorl.run_folder.records import write_remeasured
+from nemo_prorl.run_folder.run import RunFolder, read_run
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 from tests.report.made_up_runs import write_run
 
@@ -248,7 +248,9 @@ def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> 
     assert found["zoomed"] == [5, 15]
 
 
-def test_a_metric_that_was_measured_afterwards_has_a_chart_of_its_own(make_run: Callable[..., Run]) -> None:
+def test_a_metric_that_was_measured_afterwards_has_a_chart_of_its_own(
+    make_run: Callable[..., RunFolder],
+) -> None:
     run = make_run(num_steps=6, num_stages=1)
     assert "remeasured" not in {section.name for section, _ in section_drawings([run])}
     lines = [{"step": step, "stage": "run1", "my/ess": step / 10} for step in (2, 3, 5)]

@@ -1,5 +1,4 @@
-"""Tests of `status` for running, dead, waiting, paused, failed, done, empty and foreign folders, each with its
-sentence."""
+"""`status`: what the run wrote last, what the queue says of its jobs, and what follows from both."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ import pytest
 import yaml
 
 from nemo_prorl import __main__ as cli
+from nemo_prorl.cluster.slurm_queue import Queue, QueuedJob
 from nemo_prorl.report.status import read_status, status_lines, status_table
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
+from nemo_prorl.run_folder.slurm_jobs import Submission, note_submission
 from nemo_prorl.run_folder.starts import starts_file
 from nemo_prorl.run_folder.storage import ENGINES_FILE
 from nemo_prorl.training.watchdog import heartbeat
@@ -28,6 +30,18 @@ from tests.conftest import ROOT
 from tests.report.made_up_runs import write_run
 
 NUM_STEPS = 60
+DOWN = Queue(problem="no answer")
+
+
+def queue(**states: str) -> Queue:
+    """A queue of jobs, j35="PENDING BeginTime"."""
+    jobs = {}
+    for name, text in states.items():
+        state, _, reason = text.partition(" ")
+        jobs[name[1:]] = QueuedJob(
+            job=name[1:], state=state, reason=reason or "None", work_dir="/", command=""
+        )
+    return Queue(jobs=jobs, cluster="eos", user="ada")
 
 
 @pytest.fixture
@@ -52,21 +66,31 @@ def beat(folder: Path, *, age_s: float) -> None:
         os.utime(file, (time.time() - age_s, time.time() - age_s))
 
 
-def live(folder: Path, *starts: tuple[str, float, str], age_s: float = 0.0, job: str = "") -> None:
+def live(
+    folder: Path, *starts: tuple[str, float, str], age_s: float = 0.0, job: str = "", host: str = ""
+) -> None:
     """Records processes on 8 GPUs as (stage, hours, end); the last one was seen `age_s` ago."""
     now = time.time() - age_s
     entries: list[dict[str, Any]] = [
         {"stage": stage, "began": now - 3600 * hours, "seen": now, "end": end}
-        | {"num_ranks": 8, "on_gpus": True, "job": job}
+        | {"num_ranks": 8, "on_gpus": True, "job": job, "host": host}
         for stage, hours, end in starts
     ]
     starts_file(folder).write_text(json.dumps(entries))
 
 
+def hold(folder: Path, state: str, age_s: float = 180.0, **fields: Any) -> None:
+    updated = datetime.fromtimestamp(time.time() - age_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    given = {"job_id": "35", "stage": "run2", "start": 1, "cluster": "eos", "user": "ada", "host": "node1"}
+    given |= {"state": state, "reason": "", "updated": updated}
+    (folder / "slurm").mkdir(exist_ok=True)
+    (folder / "slurm" / "job.json").write_text(json.dumps(given | fields))
+
+
 def test_a_run_that_trains(folder: Path) -> None:
     status = read_status(folder)
     assert (status.state, status.stage, status.step, status.stage_step) == ("training", "run2", 60, 30)
-    assert (status.num_steps, status.phase) == (40, "old_logprobs")
+    assert (status.num_steps, status.phase, status.queue, status.advice) == (40, "old_logprobs", "", "")
     assert status.stage_hours == pytest.approx({"run1": 24.0, "run2": 16.0}, rel=1e-3)
     assert (status.checkpoint_step, status.alarms) == (40, ())
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -78,90 +102,190 @@ def test_a_run_that_trains(folder: Path) -> None:
     rewards = [record["reward/mean"] for record in steps]
     assert status.reward == pytest.approx(sum(rewards[-20:]) / 20)
     assert status.reward_change == pytest.approx((sum(rewards[-20:]) - sum(rewards[-40:-20])) / 20)
-    first, *others = status_lines(status)
-    assert first.startswith(
-        f"{folder}: training after step 30 of 40 of run2 (step 60 of the run; old logprobs for 12 s"
-    )
+    first, wrote, *others = status_lines(status)
+    assert first == f"{folder}: training after step 30 of 40 of run2 (step 60 of the run)"
+    assert wrote == "  it wrote: old logprobs for 12 s, last sign of life 5 s ago"
     assert any("16.00 GPU h in run2, 40.00 in all, 2 starts; " in line for line in others)
     assert any(line.startswith("  checkpoint of step 40, 0 s ago") for line in others)
-
-
-def test_it_says_what_the_run_computes_with(folder: Path) -> None:
-    assert not any("in use" in line for line in status_lines(read_status(folder))), (
-        "its engines are not ready"
-    )
     (folder / ENGINES_FILE).write_text(json.dumps({"device": "NVIDIA H100", "layers": "Megatron's own"}))
-    status = read_status(folder)
-    assert status.engines["layers"] == "Megatron's own"
-    assert "  in use: device: NVIDIA H100; layers: Megatron's own" in status_lines(status)
+    assert "  in use: device: NVIDIA H100; layers: Megatron's own" in status_lines(read_status(folder))
 
 
-def test_a_run_that_was_killed(folder: Path) -> None:
-    """Steps take ten minutes, so it is called silent only after two of them."""
-    for age_s, state in ((1000, "training"), (2000, "silent")):
-        beat(folder, age_s=age_s)
-        live(folder, ("run2", 2.0, ""), age_s=age_s)
-        assert read_status(folder).state == state
-    assert "no sign of life for 33 min after step 30 of 40" in status_lines(read_status(folder))[0]
+def sign(folder: Path, age_s: float, end: str = "", *, beat_s: float | None = None, host: str = "") -> None:
+    beat(folder, age_s=age_s if beat_s is None else beat_s)
+    live(folder, ("run2", 2.0, end), age_s=age_s, host=host)
 
 
-def test_a_process_of_this_machine_that_has_lost_the_lock_is_known_to_be_gone(folder: Path) -> None:
-    entries = json.loads(starts_file(folder).read_text())
-    for host, with_lock, without in (
-        (socket.gethostname(), "training", "stopped"),
-        ("elsewhere", "training", "training"),
-    ):
-        starts_file(folder).write_text(json.dumps([entry | {"host": host} for entry in entries]))
-        with alone_in(folder, lambda _holder: False):
-            assert read_status(folder).state == with_lock
-        assert read_status(folder).state == without
-    assert "killed" not in read_status(folder).sentence
+GOES_ON = "the same command goes on from the newest checkpoint"
 
 
-def test_rollouts_that_end_are_signs_of_life(folder: Path) -> None:
-    """A phase may last long: its heartbeat is as old as its beginning, but the record of the process is newer."""
-    beat(folder, age_s=7200)
-    live(folder, ("run2", 2.0, ""), age_s=30)
-    assert read_status(folder).state == "training"
+@pytest.mark.parametrize(
+    ("make", "state", "wrote", "advice"),
+    [
+        (lambda run: sign(run, 1000), "training", "old logprobs for 17 min, last sign of life 17 min ago", ""),
+        # Steps take ten minutes, so it is called silent only after two of them.
+        (lambda run: sign(run, 2000), "silent", "no sign of life for 33 min: killed, or hanging", GOES_ON),
+        # A phase may last long: its heartbeat is as old as its beginning, but the record of the process is newer.
+        (lambda run: sign(run, 30, beat_s=7200), "training", "old logprobs for 2.0 h, last sign of life 30 s", ""),
+        (lambda run: heartbeat(run).unlink(), "starting", "starts since 2.0 h, last sign of life 5 s ago", ""),
+        (lambda run: sign(run, 120, "paused"), "paused", "paused 2 min ago", GOES_ON),
+        (lambda run: sign(run, 120, "no GPU"), "stopped", "stopped 2 min ago: no GPU", GOES_ON),
+        (lambda run: sign(run, 5, host=socket.gethostname()), "stopped", "killed; last sign of life 5 s", GOES_ON),
+        (lambda run: sign(run, 5, host="elsewhere"), "training", "old logprobs for 5 s", ""),
+        (lambda run: mark_failed(run, "run2", reason="no room."), "failed", "failed: no room.", "mend that; then the"),
+        (lambda run: mark_done(run, "run2", outcome="steps", checkpoint=""), "done", "ended (all its steps)", ""),
+        (lambda run: starts_file(run).unlink(), "training", "old logprobs for 12 s, last sign of life 12 s ago", ""),
+    ],
+)  # fmt: skip
+def test_what_the_run_wrote_last(folder: Path, make: Any, state: str, wrote: str, advice: str) -> None:
+    make(folder)
+    found = read_status(folder)
+    assert (found.state, found.wrote[: len(wrote)], found.advice[: len(advice)]) == (state, wrote, advice)
+    assert bool(found.advice) == bool(advice)
+    if state in ("failed", "done"):
+        assert (found.left_s, found.forecast) == (None, "")
 
 
-def test_a_start_after_a_crash(folder: Path) -> None:
-    heartbeat(folder).unlink()
-    assert read_status(folder).sentence.startswith("run2 starts again after step 30 of 40 of run2")
+def test_a_process_of_this_machine_that_holds_the_lock_is_alive(folder: Path) -> None:
+    sign(folder, 5, host=socket.gethostname())
+    with alone_in(folder, lambda _holder: False):
+        assert read_status(folder).state == "training"
+    assert read_status(folder).state == "stopped"
 
 
-def test_a_paused_run(folder: Path) -> None:
-    live(folder, ("run2", 2.0, "paused"), age_s=120)
-    assert "paused after step 30 of 40 of run2, 2 min ago; the same command" in read_status(folder).sentence
-    live(folder, ("run2", 2.0, "paused"), age_s=120, job="77")
-    assert "; the same command goes on with it, unless job 77 is in the queue" in read_status(folder).sentence
-    live(folder, ("run2", 2.0, "paused"), age_s=120)
-    assert "; the same command goes on with it." in read_status(folder).sentence, "it ran outside of Slurm"
+CHECKS, STARTS, WENT = (
+    "checks its nodes since 3 min",
+    "starts its trainer since 3 min",
+    "goes back to the queue since 3 min",
+)
+ON = "submit again: it goes on from the newest checkpoint"
+UNLESS = f"{ON}, unless a job of it is in the queue"
 
 
-def test_a_run_that_stopped_says_why(folder: Path) -> None:
-    live(folder, ("run2", 2.0, "the reward service is not reachable."), age_s=120)
-    status = read_status(folder)
-    assert status.state == "stopped"
-    assert status.sentence.endswith("2 min ago: the reward service is not reachable.")
+@pytest.mark.parametrize(
+    ("launcher", "asked", "process", "state", "note", "advice"),
+    [
+        # The process belongs to the job's present start if it began after the launcher began to train.
+        ("training", queue(j35="RUNNING"), (170, ""), "training", "", ""),
+        ("training", DOWN, (170, ""), "training", "", ""),
+        ("training", None, (170, ""), "training", "", ""),
+        ("training", queue(j35="SUSPENDED"), (170, ""), "waiting", "", ""),
+        ("training", queue(j35="COMPLETING"), (170, ""), "stopped", "", ""),
+        ("training", queue(j35="COMPLETING"), (170, "paused"), "paused", "", ""),
+        ("training", queue(j35="PENDING BeginTime"), (170, ""), "waiting", "", ""),
+        ("training", queue(j35="CANCELLED"), (170, ""), "cancelled", "", ON),
+        ("training", queue(), (170, ""), "stopped", "", ON),
+        ("training", queue(j35="TIMEOUT"), (170, ""), "stopped", "", ON),
+        # It is that of an earlier start.
+        ("training", queue(j35="RUNNING"), (900, ""), "starting", STARTS, ""),
+        ("checking", queue(j35="RUNNING"), (900, ""), "checking", CHECKS, ""),
+        ("checking", DOWN, (900, "paused"), "checking", CHECKS, ""),
+        ("checking", queue(j35="CANCELLED"), (900, "paused"), "cancelled", CHECKS, ON),
+        ("requeued", queue(j35="PENDING BeginTime"), (170, "paused"), "waiting", WENT, ""),
+        ("requeued", DOWN, (170, "paused"), "waiting", WENT, ""),
+        ("requeued", queue(j35="RUNNING"), (170, "paused"), "paused", WENT, ""),
+        ("requeued", queue(), (170, "paused"), "stopped", WENT, ON),
+        ("ended", queue(), (170, "no GPU."), "stopped", "has ended since 3 min: crashed", ON),
+        ("ended", DOWN, (170, "no GPU."), "stopped", "has ended since 3 min: crashed", UNLESS),
+    ],
+)  # fmt: skip
+def test_a_run_whose_job_began(
+    folder: Path,
+    launcher: str,
+    asked: Queue | None,
+    process: tuple[float, str],
+    state: str,
+    note: str,
+    advice: str,
+) -> None:
+    hold(folder, launcher, reason="crashed." if launcher == "ended" else "")
+    began_s, end = process
+    live(folder, ("run2", (began_s - 20) / 3600, end), age_s=20, job="35")
+    found = read_status(folder, asked)
+    assert (found.state, found.wrote.partition("; job 35 of run2 ")[2], found.advice) == (state, note, advice)
+    is_known = asked is not None and not asked.problem
+    word = asked.state("35") if asked and is_known else "not known to squeue here, so this is a guess"
+    said = {"gone": "not in the queue any more", "PENDING": "PENDING (BeginTime)"}.get(word, word)
+    assert found.queue == f"job 35 of run2: {said}"
+    assert (found.job, found.job_state) == ("35", word if is_known else "not known")
 
 
-def test_a_run_that_failed(folder: Path) -> None:
-    mark_failed(folder, "run2", reason="the loss is not finite.")
-    status = read_status(folder)
-    assert (status.state, status.left_s) == ("failed", None)
-    assert status.sentence == "failed after step 30 of 40 of run2: the loss is not finite."
+def test_a_job_that_hangs_may_be_cancelled(folder: Path) -> None:
+    hold(folder, "training", age_s=9000)
+    sign(folder, 3000)
+    live(folder, ("run2", 1.0, ""), age_s=3000, job="35")
+    found = read_status(folder, queue(j35="RUNNING"))
+    assert (found.state, found.advice) == ("silent", "look at its log; if it hangs, cancel job 35")
 
 
-def test_a_stage_that_is_done_and_the_next_one_in_the_queue(folder: Path) -> None:
-    mark_done(folder, "run1", outcome="steps", checkpoint="")
-    mark_done(folder, "run2", outcome="end_stage", checkpoint="")
-    assert read_status(folder).sentence == "done: run2 ended after step 60 (by its controller)."
-    (folder / "slurm").mkdir()
-    (folder / "slurm" / "jobs.json").write_text(json.dumps({"run1": "71", "run2": "72", "run3": "73"}))
-    status = read_status(folder)
-    assert status.state == "waiting"
-    assert "run2 is done; run3 waits in the queue as job 73" in status.sentence
+@pytest.mark.parametrize("owner", [{"cluster": "other"}, {"user": "bob"}])
+def test_a_job_of_somebody_else_is_a_guess(folder: Path, owner: dict[str, str]) -> None:
+    """Another cluster has jobs of the same numbers."""
+    hold(folder, "training", **owner)
+    live(folder, ("run2", 0.04, ""), age_s=20, job="35")
+    found = read_status(folder, queue(j35="CANCELLED"))
+    assert (found.state, found.job_state) == ("training", "not known")
+
+
+def test_an_old_job_says_nothing_about_a_process_outside_of_slurm(folder: Path) -> None:
+    hold(folder, "requeued", age_s=9000)
+    found = read_status(folder, queue())
+    assert (found.state, found.queue) == ("training", "")
+
+
+def test_a_job_of_an_earlier_version_has_no_launcher_that_writes(folder: Path) -> None:
+    live(folder, ("run2", 0.04, ""), age_s=20, job="35")
+    states = [read_status(folder, queue(j35=word)).state for word in ("RUNNING", "CANCELLED", "PENDING")]
+    assert states == ["training", "cancelled", "waiting"]
+    live(folder, ("run2", 0.04, "paused"), age_s=20, job="35")
+    assert read_status(folder, queue(j35="RUNNING")).state == "starting"
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "advice"),
+    [
+        (queue(j35="PENDING Priority", j36="PENDING Dependency"), "waiting", ""),
+        (queue(j35="RUNNING"), "starting", ""),
+        (queue(j35="CANCELLED", j36="CANCELLED"), "stopped", "submit again: it begins again"),
+        (DOWN, "waiting", ""),
+    ],
+)  # fmt: skip
+def test_a_run_that_was_only_submitted(tmp_path: Path, asked: Queue, state: str, advice: str) -> None:
+    note_submission(tmp_path, "run1", Submission(job="35"))
+    note_submission(tmp_path, "run2", Submission(job="36"))
+    found = read_status(tmp_path, asked)
+    assert (found.state, found.where, found.advice) == (state, "before the first step of run1", advice)
+    assert found.queue.startswith("job 35 of run1: ")
+    assert "; job 36 of run2: " in found.queue
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "said"),
+    [
+        (queue(j35="COMPLETED", j36="PENDING Resources"), "waiting", "job 36 of run3: PENDING (Resources)"),
+        (queue(j36="RUNNING"), "starting", "job 36 of run3: RUNNING"),
+        (queue(j35="COMPLETING", j36="CANCELLED"), "done", "job 35 of run2: COMPLETING; job 36 of run3: CANCELLED"),
+        (DOWN, "waiting", "job 36 of run3: not known to squeue here, so this is a guess"),
+    ],
+)  # fmt: skip
+def test_a_stage_that_is_done_and_the_next_one(folder: Path, asked: Queue, state: str, said: str) -> None:
+    mark_done(folder, "run2", outcome="steps", checkpoint="")
+    live(folder, ("run2", 2.0, "steps"), job="35")
+    note_submission(folder, "run2", Submission(job="35"))
+    note_submission(folder, "run3", Submission(job="36"))
+    found = read_status(folder, asked)
+    assert (found.state, found.wrote, found.queue) == (state, "ended (all its steps)", said)
+    hold(folder, "checking", job_id="36", stage="run3", start=2)
+    live(folder, ("run2", 2.0, "steps"), age_s=900, job="35")
+    found = read_status(folder, queue(j36="RUNNING"))
+    assert (found.state, found.wrote) == ("checking", f"ended (all its steps); job 36 of run3 {CHECKS}")
+
+
+def test_a_failed_stage_that_was_submitted_again(folder: Path) -> None:
+    mark_failed(folder, "run2", reason="no GPU.")
+    note_submission(folder, "run2", Submission(job="40"))
+    found = read_status(folder, queue(j40="RUNNING"))
+    assert (found.state, found.queue) == ("failed", "job 40 of run2: RUNNING")
 
 
 def test_alarms_are_those_of_the_report(folder: Path) -> None:
@@ -171,13 +295,6 @@ def test_alarms_are_those_of_the_report(folder: Path) -> None:
     status = read_status(folder)
     assert [alarm.partition(":")[0] for alarm in status.alarms] == ["Yield of dynamic sampling"]
     assert status_lines(status)[-1].startswith("  look at: Yield of dynamic sampling: 10% of the recent")
-
-
-def test_a_run_of_an_older_version_has_no_hours(folder: Path) -> None:
-    starts_file(folder).unlink()
-    status = read_status(folder)
-    assert (status.state, status.stage_hours, status.left_hours) == ("training", {}, None)
-    assert not any(" h in " in line for line in status_lines(status))
 
 
 def only_starts(folder: Path, age_s: float, end: str = "") -> None:
@@ -192,11 +309,12 @@ def only_starts(folder: Path, age_s: float, end: str = "") -> None:
         (lambda folder: (folder / "resolved.yaml").write_text("a: 1"), "empty", "not come to its first step"),
         (lambda folder: (folder / "metrics.jsonl").write_text(""), "empty", "not come to its first step"),
         (lambda folder: (folder / "metrics.jsonl").write_text('{"step": 1}\n'), "no run", "not that of a run"),
-        (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\n"), "no run", "not that of a run"),
-        (lambda folder: only_starts(folder, 60.0), "starting", "run1 starts, since "),
-        (lambda folder: only_starts(folder, 5000.0), "silent", "last seen 83 min ago"),
-        (lambda folder: only_starts(folder, 60.0, "no GPU"), "stopped", "before the first step of run1, 60 s ago"),
-        (lambda folder: mark_failed(folder, "run1", reason="no GPU."), "failed", "failed before the first step of"),
+        (lambda folder: (folder / "metrics.jsonl").mkdir(), "no run", "cannot be read: Is a directory"),
+        (lambda folder: only_starts(folder, 60.0), "starting", "starts since 2 min, last sign of life 60 s ago"),
+        (lambda folder: only_starts(folder, 5000.0), "silent", "no sign of life for 83 min"),
+        (lambda folder: only_starts(folder, 60.0, "no GPU"), "stopped", "stopped 60 s ago: no GPU"),
+        (lambda folder: mark_failed(folder, "run1", reason="no GPU."), "failed", "failed: no GPU."),
+        (lambda folder: hold(folder, "checking", stage="run1"), "checking", "has not begun; job 35 of run1 checks"),
     ],
 )  # fmt: skip
 def test_folders_without_a_step(tmp_path: Path, make: Any, state: str, must_say: str) -> None:
@@ -204,18 +322,11 @@ def test_folders_without_a_step(tmp_path: Path, make: Any, state: str, must_say:
     folder.mkdir()
     make(folder)
     status = read_status(folder)
-    assert (status.state, must_say in status.sentence) == (state, True), status.sentence
-    _first, *others = status_lines(status)
-    assert [line.endswith(", 1 start") for line in others] == [True] * (
-        state in ("starting", "silent", "stopped")
-    )
+    assert (status.state, must_say in status.wrote) == (state, True), status.wrote
+    is_run = state not in ("no run", "empty")
+    assert status.where == ("before the first step of run1" if is_run else "")
+    assert must_say in " ".join(status_lines(status))
     json.dumps(status.stage_hours)
-
-
-def test_a_run_that_was_only_submitted(tmp_path: Path) -> None:
-    (tmp_path / "slurm").mkdir()
-    (tmp_path / "slurm" / "jobs.json").write_text(json.dumps({"run1": "71", "run2": "72"}))
-    assert read_status(tmp_path).sentence.startswith("run1 waits in the queue as job 71")
 
 
 def test_the_command(
@@ -229,17 +340,9 @@ def test_the_command(
     first, second = json.loads(capsys.readouterr().out)
     assert (first["state"], second["state"]) == ("training", "no run")
     assert first["stage_hours"]["run2"] == pytest.approx(16.0, rel=1e-3)
-
-
-def test_without_a_folder_it_looks_at_all_runs(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.chdir(folder.parent)
     assert cli.main(["status"]) == 0
-    assert (
-        capsys.readouterr().out
-        == "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR.\n"
-    )
+    assert "no run in runs/" in capsys.readouterr().out
     shutil.copytree(folder, "runs/mine")
     (Path("runs") / "mine" / "resolved.yaml").write_text("")
     assert cli.main(["status"]) == 0
@@ -255,8 +358,7 @@ def test_several_runs_are_a_table_of_one_line_each(folder: Path, capsys: pytest.
     assert cli.main(["status", str(folder), str(folder.parent / "empty")]) == 2
     title, run, empty = capsys.readouterr().out.splitlines()
     assert max(map(len, (title, run, empty))) < 80
-    assert run.split()[1:4] == ["training", "run2", "30/40"]
-    assert run.split()[4] == "5s"
+    assert run.split()[1:5] == ["training", "run2", "30/40", "5s"]
     assert empty.split()[1:] == ["no", "run", "-", "-", "-", "-", "-", "-"]
     status = read_status(folder)
     wide = replace(
@@ -282,11 +384,6 @@ def test_it_loads_neither_torch_nor_the_configuration(folder: Path) -> None:
         "import sys; from nemo_prorl.__main__ import main; main(sys.argv[1:]); "
         "assert not {'torch', 'hydra', 'pyarrow', 'plotly', 'matplotlib'} & sys.modules.keys()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "status", str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", program, "status", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.report.page import page_html, section_drawings
-from nemo_prorl.report.runs import read_run
 from nemo_prorl.report.texts import HEAD, TAIL, read_conversations, titles, visible
+from nemo_prorl.run_folder.run import read_run
 from tests.report.made_up_runs import write_run
 
 

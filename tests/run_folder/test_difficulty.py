@@ -1,22 +1,37 @@
-"""The difficulty of prompts is recorded by step, with the same result whether or not the run was interrupted."""
+"""How prompts fared is recorded by step and by validation, with the same files whether a run was interrupted or not."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.difficulty import difficulty_files, read_difficulty, summary, write_difficulty
-from tests.training.conftest import FAILED, make_group
+from nemo_prorl.run_folder.difficulty import (
+    BANDS,
+    BEFORE,
+    NOW,
+    difficulty_files,
+    difficulty_metrics,
+    read_difficulty,
+    read_rewards,
+    summary,
+    validation_files,
+    write_difficulty,
+    write_validation,
+)
+from tests.training.conftest import FAILED, MIXED, RIGHT, make_group, make_prompt
 from tests.training.scripted_run import Run
 
 
-def write(folder: Path, steps: range, *, uid: str = "a", scores: tuple[float, ...] = (1.0, 0.0)) -> None:
-    difficulty_files(folder).take_back(steps.start - 1)
-    for step in steps:
-        write_difficulty(folder, step, [make_group(f"{uid}#{step}", list(scores))])
+def write(folder: Path, parts: dict[int, dict[str, list[float]]]) -> None:
+    """parts: step -> prompt -> scores of its rollouts."""
+    for step, scores in parts.items():
+        write_difficulty(folder, step, [make_group(f"{uid}#{step}", of) for uid, of in scores.items()])
 
 
 def rows(folder: Path) -> pa.Table:
@@ -40,29 +55,15 @@ def test_a_row_is_a_prompt_of_a_step_with_its_scores_before_shaping(tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_a_resumed_run_leaves_the_record_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
-    write(tmp_path / "whole", range(1, 7), scores=(1.0, 1.0, 0.0))
-    write(tmp_path / "resumed", range(1, 6), uid="lost")  # killed after step 5, checkpoint at step 0
-    write(tmp_path / "resumed", range(1, 7), scores=(1.0, 1.0, 0.0))
-    assert rows(tmp_path / "resumed").equals(rows(tmp_path / "whole"))
-
-
-def test_what_lies_beyond_the_checkpoint_is_taken_back_at_once(tmp_path: Path) -> None:
-    write(tmp_path, range(1, 6))
-    difficulty_files(tmp_path).take_back(3)
-    assert rows(tmp_path)["step"].to_pylist() == [1, 2, 3]
-
-
 def test_prompts_without_a_verdict_leave_no_row(tmp_path: Path) -> None:
     write_difficulty(tmp_path, 1, [make_group("a#0", FAILED)])
     with pytest.raises(ConfigError, match="difficulty"):
         rows(tmp_path)
+    assert difficulty_metrics(tmp_path) == ({}, [])
 
 
 def test_the_summary_compares_first_and_last_visits(tmp_path: Path) -> None:
-    first = [make_group("a#0", [0.0, 0.0]), make_group("b#0", [1.0, 1.0]), make_group("c#0", [0.0, 0.0])]
-    write_difficulty(tmp_path, 1, first)
-    write_difficulty(tmp_path, 2, [make_group("a#1", [1.0, 0.0]), make_group("b#1", [1.0, 1.0])])
+    write(tmp_path, {1: {"a": [0, 0], "b": [1, 1], "c": [0, 0]}, 2: {"a": [1, 0], "b": [1, 1]}})
     write_difficulty(tmp_path, 3, [make_group("d#0", [1.0, 0.0], domain="code")])
     fared = summary(rows(tmp_path))
     assert list(fared) == ["code", "math", "all"]
@@ -75,29 +76,83 @@ def test_the_summary_compares_first_and_last_visits(tmp_path: Path) -> None:
     assert fared["all"]["prompts"] == 4
 
 
-def test_the_loop_keeps_every_prompt_and_a_resumed_run_keeps_the_same(tmp_path: Path) -> None:
-    whole, first = Run(tmp_path / "whole", num_steps=4), Run(tmp_path / "parts", num_steps=2)
-    whole.fit()
-    first.fit()
-    second = first.resume(num_steps=4)
-    second.fit()
-    kept = rows(tmp_path / "whole")
-    assert kept.equals(rows(tmp_path / "parts"))
-    assert sorted(set(kept["step"].to_pylist())) == [1, 2, 3, 4]
-    sampled = [record["dynamic_sampling/num_prompts"] for record in whole.records if record["step"]]
-    assert len(kept) == sum(sampled)
-    assert all(
-        r["data/math/num_prompts"] == r["dynamic_sampling/num_prompts"] for r in whole.records if r["step"]
-    )
-
-
 def test_a_torn_file_is_left_out_and_named(tmp_path: Path) -> None:
-    write(tmp_path, range(1, 4))
+    write(tmp_path, {step: {"a": [1, 0]} for step in (1, 2, 3)})
     torn = difficulty_files(tmp_path).path(2)
     torn.write_bytes(torn.read_bytes()[:-9])
     found, damaged = read_difficulty(tmp_path)
     assert (found["step"].to_pylist(), damaged) == ([1, 3], [torn.name])
     for _, path in difficulty_files(tmp_path).all():
         path.write_bytes(b"")
-    found, damaged = read_difficulty(tmp_path)
-    assert (found.num_rows, len(damaged)) == (0, 3)
+    assert difficulty_metrics(tmp_path) == ({}, [f"step-0000000{step}.parquet" for step in (1, 2, 3)])
+
+
+def test_prompts_are_counted_by_the_share_of_their_rollouts_that_passed(tmp_path: Path) -> None:
+    shares = (0, 1, 2, 3, 4, 4)
+    write(tmp_path, {3: {f"p{number}": [1.0] * n + [0.0] * (4 - n) for number, n in enumerate(shares)}})
+    (metrics,) = difficulty_metrics(tmp_path)[0].values()
+    assert [metrics[name] for name in BANDS] == [1, 1, 2, 0, 2]
+
+
+def test_a_prompt_is_compared_with_its_own_last_visit(tmp_path: Path) -> None:
+    """Agrees with a plain count."""
+    rng = np.random.default_rng(1)
+    parts = {
+        step: {
+            f"p{uid}": rng.integers(0, 2, 8).astype(float).tolist()
+            for uid in rng.choice(30, 10, replace=False)
+        }
+        for step in range(1, 21)
+    }
+    write(tmp_path, parts)
+    last: dict[str, float] = {}
+    expected: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for step, prompts in parts.items():
+        for uid, scores in prompts.items():
+            if uid in last:
+                expected[step].append((last[uid], fmean(scores)))
+            last[uid] = fmean(scores)
+    metrics, _ = difficulty_metrics(tmp_path)
+    assert NOW not in metrics[1]
+    for step, pairs in expected.items():
+        before, now = np.mean(pairs, axis=0)
+        assert (metrics[step][BEFORE], metrics[step][NOW]) == pytest.approx((before, now))
+
+
+def test_stages_keep_their_own_validation_of_the_step_between_them(tmp_path: Path) -> None:
+    for stage, score in (("first", 0.0), ("second", 1.0)):
+        groups = [make_group("a#0", [score, score, None]), make_group("b#0", [None])]
+        write_validation(tmp_path, stage, 2, groups)
+    assert [read_rewards(tmp_path, stage, 2) for stage in ("first", "second")] == [{"a": 0.0}, {"a": 1.0}]
+    with pytest.raises(FileNotFoundError):
+        read_rewards(tmp_path, "first", 1)
+
+
+def test_the_loop_keeps_every_prompt_and_a_resumed_run_keeps_the_same(tmp_path: Path) -> None:
+    held_out = [make_prompt("u", MIXED), make_prompt("v", RIGHT, domain="code"), make_prompt("w", MIXED)]
+    whole, first = (
+        Run(tmp_path / name, num_steps=steps, interval=1) for name, steps in (("whole", 4), ("parts", 2))
+    )
+    whole.held_out = first.held_out = held_out
+    whole.fit()
+    first.fit()
+    lost = [validation_files(first.folder).path(99, "main"), difficulty_files(first.folder).path(99)]
+    for path in lost:  # it had gone on after its last checkpoint
+        path.write_bytes(b"")
+    second = first.resume(num_steps=4)
+    second.held_out = held_out
+    second.fit()
+    kept = [
+        {path.name: path.read_bytes() for _, path in validation_files(run.folder).all()}
+        for run in (whole, first)
+    ]
+    assert (len(kept[0]), kept[0]) == (5, kept[1])
+    for record in whole.records:
+        rewards = read_rewards(whole.folder, "main", record["step"])
+        assert fmean(rewards.values()) == record["validation/score"]
+    sampled = rows(whole.folder)
+    assert sampled.equals(rows(first.folder))
+    assert sorted(set(sampled["step"].to_pylist())) == [1, 2, 3, 4]
+    steps = [record for record in whole.records if record["step"]]
+    assert len(sampled) == sum(record["dynamic_sampling/num_prompts"] for record in steps)
+    assert all(r["data/math/num_prompts"] == r["dynamic_sampling/num_prompts"] for r in steps)

@@ -9,9 +9,9 @@ import pytest
 
 from nemo_prorl.config import AlgorithmConfig
 from nemo_prorl.report import panels
-from nemo_prorl.report.runs import OTHER
 from nemo_prorl.run_folder.metric_docs import METRICS, metric_doc
 from nemo_prorl.run_folder.metrics_file import read_metrics
+from nemo_prorl.run_folder.run import OTHER
 from tests.training.conftest import make_prompt
 from tests.training.scripted_run import Run
 

@@ -10,7 +10,7 @@ import pytest
 
 from nemo_prorl.config import RunConfig, StageConfig, ValidationConfig
 from nemo_prorl.report.health import checks_of
-from nemo_prorl.report.runs import read_run
+from nemo_prorl.run_folder.run import read_run
 from nemo_prorl.training.control.alarms import CALM, PATIENCE, Alarms
 from tests.report.made_up_runs import made_up_records, write_run
 from tests.training.conftest import MIXED, WRONG, make_prompt

@@ -1,0 +1,209 @@
+"""Reading a run's folder: live, torn, without optional files, or not a run at all; and the events that it finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.events import EventKind
+from nemo_prorl.run_folder.records import write_remeasured
+from nemo_prorl.run_folder.run import OTHER, RunFolder, read_run
+from tests.report.made_up_runs import write_run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Folder of a run of two stages with 30 steps each, validated every 20 steps and at the start of both."""
+    write_run(tmp_path / "run", num_stages=2)
+    return tmp_path / "run"
+
+
+@pytest.mark.medium
+def test_a_long_run_that_is_cut_off_in_mid_line(long_run: RunFolder) -> None:
+    assert (long_run.last["step"], long_run.num_unread_lines) == (3000, 0)
+    assert (len(long_run.steps), len(long_run.records)) == (3000, 3008)  # each stage begins with a validation
+    steps = {kind: [event.step for event in long_run.events if event.kind is kind] for kind in EventKind}
+    assert steps[EventKind.stage] == list(range(0, 3000, 375))
+    assert steps[EventKind.reset] == sorted([*range(200, 3000, 375), *range(375, 3000, 375)])
+    assert steps[EventKind.decision] == list(range(200, 3000, 375))
+    assert long_run.stage_spans[1] == (375, 750, "run2")
+    assert [event.step for event in long_run.events] == sorted(event.step for event in long_run.events)
+
+
+def test_a_folder_that_is_no_run_is_one_sentence_and_nothing_else_raises(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds no metrics\.jsonl: write the folder of a run"):
+        read_run(tmp_path)
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"step": 0, "sta')
+    with pytest.raises(ConfigError, match="no whole line yet"):
+        read_run(tmp_path)
+    metrics.write_text("5\n")
+    with pytest.raises(ConfigError, match="none of its lines holds a step and a stage"):
+        read_run(tmp_path)
+    run = RunFolder(tmp_path)
+    assert [run.records, run.steps, run.starts, run.configs, run.outcomes, run.submissions] == [
+        [],
+        [],
+        [],
+        {},
+        {},
+        {},
+    ]
+    assert [run.full_records, run.newest_checkpoint, run.provenance, run.folder_job] == [[], None, {}, None]
+
+
+DAMAGED = [
+    b"\xff\xfe\n", b"\0\0\0\0\n", b'{"step": 0, "sta\n', b"5\n", b'{"step": NaN, "stage": "a"}\n', b"[" * 9999 + b"\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+@pytest.mark.parametrize("place", [0, 3])
+def test_damaged_lines_are_counted_and_the_good_ones_are_read(folder: Path, line: bytes, place: int) -> None:
+    whole = [record["step"] for record in read_run(folder).records]
+    file = folder / "metrics.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:place], line, *lines[place + 1 :]]))
+    run = read_run(folder)
+    assert run.num_unread_lines == 1
+    assert [record["step"] for record in run.records] == whole[:place] + whole[place + 1 :]
+
+
+def test_an_object_keeps_what_it_has_read_and_a_new_one_reads_again(folder: Path) -> None:
+    run = read_run(folder)
+    before = len(run.records)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 61, "stage": "run2", "reward/mean": 0.5}\n')
+    assert [len(run.records), len(read_run(folder).records)] == [before, before + 1]
+
+
+def test_records_are_completed_by_other_files(folder: Path) -> None:
+    write_remeasured(folder, "ess", [{"step": 2, "stage": "run1", "my/ess": 0.5}])
+    run = read_run(folder)
+    start, first, second = run.full_records[:3]
+    assert (start, first["step"]) == (run.records[0], 1)
+    inside = [
+        key for key in first if key.startswith("time/") and key not in ("time/step_s", "time/validation_s")
+    ]
+    assert first["grading/exposed_s"] + sum(first[key] for key in inside) == pytest.approx(
+        first["time/step_s"]
+    )
+    assert first[OTHER] == pytest.approx(6)
+    assert [record.get("remeasured/my.ess") for record in (start, first, second)] == [None, None, 0.5]
+    assert OTHER not in run.steps[0]
+    assert {OTHER, "remeasured/my.ess"} <= run.metric_names
+
+
+def test_progress(tmp_path: Path) -> None:
+    write_run(tmp_path, num_stages=2, is_done=False)
+    assert read_run(tmp_path).progress == "running"
+    long_ago = time.time() - 3600
+    os.utime(tmp_path / "metrics.jsonl", (long_ago, long_ago))
+    assert read_run(tmp_path).progress == "stopped"
+    (tmp_path / "heartbeat.json").write_text("{}")
+    assert read_run(tmp_path).progress == "running"
+    (tmp_path / "stages" / "run2.failed").write_text(json.dumps({"reason": "non-finite loss at step 61"}))
+    failed = read_run(tmp_path)
+    assert (failed.progress, failed.failures["run2"]) == ("failed", "non-finite loss at step 61")
+    (tmp_path / "stages" / "run2.failed").unlink()
+    (tmp_path / "stages" / "run2.done").write_text(json.dumps({"outcome": "saturated", "checkpoint": "x"}))
+    done = read_run(tmp_path)
+    assert (done.progress, done.outcomes["run2"]) == ("finished", "too few prompts left to learn from")
+
+
+def test_options_have_their_full_names_stage_by_stage(folder: Path) -> None:
+    configs = read_run(folder).configs
+    assert list(configs) == ["run1", "run2"]
+    assert (configs["run2"]["sampler.num_rollouts"], configs["run2"]["stage.parent"]) == (32, "run1")
+    assert not any(name.startswith("defaults") for name in configs["run1"])
+    (folder / "stages" / "run1.yaml").write_text("a: {b: ")
+    assert list(read_run(folder).configs) == ["run2"], "what cannot be read is passed over"
+
+
+def test_the_newest_checkpoint_is_one_with_a_manifest(folder: Path) -> None:
+    for step, commit in ((20, "old"), (40, "new"), (60, "incomplete")):
+        path = folder / "checkpoints" / f"step-{step:08d}-run1"
+        path.mkdir(parents=True)
+        (path / "state.json").write_text(json.dumps({"state": {}, "provenance": {"commit": commit}}))
+        if commit != "incomplete":
+            (path / "manifest.json").write_text("{}")
+    assert read_run(folder).provenance == {"commit": "new"}
+
+
+def resets(run: RunFolder) -> list[str]:
+    return [event.text for event in run.resets]
+
+
+def test_who_asked_for_a_reset(make_run: Callable[..., RunFolder]) -> None:
+    def by_hand(record: dict[str, Any]) -> dict[str, Any]:
+        return record | {"num_resets": record["num_resets"] + (record["step"] >= 45)}
+
+    found = [text.partition(", ")[2] for text in resets(make_run(by_hand, num_stages=2))]
+    assert found == ["at the start of the stage", "asked for by hand"]
+
+    def requested(record: dict[str, Any]) -> dict[str, Any]:
+        decision = {"action": "reset", "signal": "request", "reason": "a user asked for it.", "numbers": {}}
+        asked = {"controller": decision} if record["step"] == 45 else {}
+        return record | {"num_resets": int(record["step"] >= 45)} | asked
+
+    texts = [event.text for event in make_run(requested).events if event.step == 45]
+    assert texts[:2] == ["reset: a user asked for it.", "the policy becomes the reference, asked for by hand"]
+
+
+def test_a_run_that_went_back_says_so(make_run: Callable[..., RunFolder]) -> None:
+    """At steps 45 (a reset of the second stage) and 30 (its start)."""
+
+    def went_back(record: dict[str, Any]) -> dict[str, Any]:
+        is_start = record["stage"] == "run2" and record["step"] == 30
+        goes_back = {"went_back_to_step": 20} if is_start or record["step"] == 45 else {}
+        return record | {"num_resets": record["num_resets"] + (record["step"] >= 45)} | goes_back
+
+    run = make_run(went_back, num_stages=2)
+    assert "the policy goes back to step 20 and becomes the reference, asked for by hand" in resets(run)
+    start = "run2 begins with the weights of step 20 after run1 ended"
+    assert any(event.text.startswith(start) for event in run.events)
+
+
+def test_another_measurement_is_an_event(make_run: Callable[..., RunFolder]) -> None:
+    def measured(record: dict[str, Any]) -> dict[str, Any]:
+        return (
+            record | {"measurement": "ab"[record["step"] >= 40]} if "validation/score" in record else record
+        )
+
+    found = [
+        event for event in make_run(measured, num_stages=2).events if event.kind is EventKind.measurement
+    ]
+    assert [(event.step, event.stage) for event in found] == [(40, "run2")]
+
+
+def test_a_new_stage_says_what_is_new_and_the_last_how_it_ended(folder: Path) -> None:
+    run = read_run(folder)
+    (_, second) = [event for event in run.events if event.kind is EventKind.stage]
+    assert (second.step, run.events[-1].kind) == (30, EventKind.end)
+    assert second.text == "run2 begins after run1 ended (all its steps): sampler.num_rollouts 16 → 32"
+    added = read_run(folder)
+    added.configs["run2"]["data.train.more.parquet"] = 3.0
+    assert any(event.text.endswith("16 → 32, data.train.more.parquet none → 3.0") for event in added.events)
+
+
+def test_resumes_are_read_from_what_the_run_notes(folder: Path) -> None:
+    lines = ["stage run1 begins", "stage run1 goes on after step 25", "held out at step 30"]
+    lines.append("stage run2 goes on after step 30")
+    log = "".join(f"2026-01-31T12:0{number}:00Z {line}\n" for number, line in enumerate(lines))
+    (folder / "run.log").write_text(log)
+    events = read_run(folder).events
+    found = [event for event in events if event.kind is EventKind.resume]
+    assert [(event.step, event.stage) for event in found] == [(25, "run1"), (30, "run2")]
+    assert "2026-01-31T12:01:00Z" in found[0].text
+    assert [event.step for event in events] == sorted(event.step for event in events)
+    texts = [path.read_text() for path in (ROOT / "nemo_prorl").rglob("*.py")]
+    assert any('"goes on after step {state.step}"' in text for text in texts), "the trainer's log line"
