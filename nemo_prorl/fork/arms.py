@@ -61,7 +61,7 @@ SET_BY_FORK = {
 GOES_ON = ("stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=false")
 """Overrides of every arm before its own: a child stage that only goes on."""
 LOGGER_IDS = ("id", "version", "run_id", "resume")
-"""Arguments of loggers that name the run at W&B or MLflow to write to, which is the parent's."""
+"""Arguments of loggers that name the run at W&B to write to, which is the parent's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,6 @@ def _arm_run(arm: Arm, seed: int, config: RunConfig, parent: str, num_steps: int
             manager,
             explicit_log_dir=str(folder),
             wandb_logger_kwargs=_of_another_run(manager.wandb_logger_kwargs),
-            mlflow_logger_kwargs=_of_another_run(manager.mlflow_logger_kwargs),
         ),
     )
     return ArmRun(arm=arm, seed=seed, folder=folder, config=whole)

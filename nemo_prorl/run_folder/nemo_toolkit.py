@@ -35,7 +35,7 @@ OFF = (
 
 def check_nemo(config: ExpManagerConfig) -> None:
     """Raises ConfigError if the run requires NeMo and cannot use it, or if nemo_kwargs has a field not in MORE."""
-    reason = why_not(config)
+    reason = why_not()
     if config.use_nemo is UseNemo.always and reason:
         raise ConfigError(
             f"exp_manager.use_nemo=always, but {reason}: see docs/monitoring.md, or write auto or never."
@@ -51,11 +51,11 @@ def check_nemo(config: ExpManagerConfig) -> None:
 def wants_nemo(config: ExpManagerConfig) -> bool:
     """Returns whether NeMo creates this run's loggers. Raises ConfigError as `check_nemo` does."""
     check_nemo(config)
-    return config.use_nemo is not UseNemo.never and not why_not(config)
+    return config.use_nemo is not UseNemo.never and not why_not()
 
 
-def why_not(config: ExpManagerConfig) -> str:
-    """Returns why NeMo's exp_manager cannot create these loggers, without importing it; empty if it can."""
+def why_not() -> str:
+    """Returns why NeMo's exp_manager cannot create the loggers, without importing it; empty if it can."""
     versions = {}
     for package in ("nemo-toolkit", "lightning"):
         try:
@@ -66,8 +66,6 @@ def why_not(config: ExpManagerConfig) -> str:
         return f"nemo-toolkit is {versions['nemo-toolkit']} and not 3"
     if not (2, 4) <= tuple(map(int, versions["lightning"].split(".")[:2])) < (2, 6):
         return f"lightning is {versions['lightning']}, and NeMo 3 needs one from 2.4 on and older than 2.6"
-    if config.create_mlflow_logger:
-        return f"NeMo {versions['nemo-toolkit']} makes no MLflow logger (it passes run_name twice)"
     return ""
 
 

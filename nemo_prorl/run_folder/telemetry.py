@@ -10,21 +10,23 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.run_folder import terminal
-from nemo_prorl.run_folder.loggers import Feeds
+from nemo_prorl.run_folder.difficulty import write_difficulty, write_validation
+from nemo_prorl.run_folder.loggers import Loggers
 from nemo_prorl.run_folder.metrics_file import METRICS_FILE, append_metrics, rewind_metrics
+from nemo_prorl.run_folder.records import DigestLog
+from nemo_prorl.run_folder.samples import Sample, write_samples
+from nemo_prorl.run_folder.storage import STEP_FOLDERS, step_files
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from nemo_prorl.run_folder.samples import Sample
     from nemo_prorl.types import RolloutGroup, RunState
 
 
@@ -64,27 +66,19 @@ class Telemetry:
     ) -> None:
         """state: where the run begins or resumes; records of later steps are deleted. watch: gets every record, those
         of earlier processes first, and returns what to log about a new one."""
-        # Slow to import; readers of metrics need none of them.
-        from nemo_prorl.run_folder import difficulty, records, samples
-
-        run_dir = Path(config.exp_manager.explicit_log_dir)
+        self._run_dir = run_dir = Path(config.exp_manager.explicit_log_dir)
         run_dir.mkdir(parents=True, exist_ok=True)
         self._metrics = run_dir / METRICS_FILE
         past = rewind_metrics(self._metrics, state.num_records, state.step, log.say)
         for record in past:
             watch(record)
         self._watch = watch
-        difficulty.difficulty_files(run_dir).take_back(state.step)
-        samples.sample_files(run_dir).take_back(state.step)
-        records.rollout_files(run_dir).take_back(state.step)
-        records.trained_files(run_dir).take_back(state.step)
-        self.digests = records.DigestLog(run_dir, state.step)
-        difficulty.validation_files(run_dir).take_back(state.step)
-        self._write_difficulty = partial(difficulty.write_difficulty, run_dir)
-        self._write_samples = partial(samples.write_samples, run_dir, state.stage)
-        self._write_validation = partial(difficulty.write_validation, run_dir, state.stage)
+        for folder in STEP_FOLDERS:
+            step_files(run_dir, folder).take_back(state.step)
+        self.digests = DigestLog(run_dir, state.step)
+        self._stage = state.stage
         first_step = state.step + 1 if state.num_records else 0
-        self._loggers = Feeds(config, first_step=first_step, past=past, say=log.say)
+        self._loggers = Loggers(config, first_step=first_step, past=past, say=log.say)
         self.is_paused = False
         """Whether the run goes on in another process, so that its loggers need not get everything now."""
         self._log = log
@@ -125,12 +119,12 @@ class Telemetry:
 
     def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
         """Records how hard the prompts were that a step sampled, whether it trained on them or not."""
-        self._write_difficulty(step, groups)
+        write_difficulty(self._run_dir, step, groups)
 
     def held_out(self, step: int, groups: Sequence[RolloutGroup], samples: Sequence[Sample]) -> None:
         """Records a validation: every prompt's result, and the texts of some rollouts."""
-        self._write_validation(step, groups)
-        self._write_samples(step, samples)
+        write_validation(self._run_dir, self._stage, step, groups)
+        write_samples(self._run_dir, self._stage, step, samples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,6 @@ def run_dir(tmp_path: Path) -> Path:
     manager = ExpManagerConfig(
         explicit_log_dir=str(run),
         wandb_logger_kwargs={"project": "p", "id": "x"},
-        mlflow_logger_kwargs={"run_id": "y"},
     )
     config = RunConfig(
         seed=5,
@@ -121,7 +120,7 @@ def test_an_arm_continues_the_checkpoint_as_a_child_stage(run_dir: Path) -> None
         stage, manager = config.stage, config.exp_manager
         assert (stage.reset_reference, stage.reset_optimizer, stage.reset_data) == (False, False, False)
         assert (config.seed, config.trainer.num_steps) == (run.seed, 4)
-        assert (manager.wandb_logger_kwargs, manager.mlflow_logger_kwargs) == ({"project": "p"}, {})
+        assert manager.wandb_logger_kwargs == {"project": "p"}
         records = read_metrics(run.folder / "metrics.jsonl")
         assert records == read_metrics(run_dir / "metrics.jsonl")[:21]
         copy = run.folder / "checkpoints/step-00000020-run2/policy/weights"

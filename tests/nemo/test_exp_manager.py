@@ -151,7 +151,6 @@ def test_fields_that_only_nemo_has_are_passed_on(tmp_path: Path) -> None:
         ({"create_wandb_logger": True}, "name and project are required"),
         ({"nemo_kwargs": {"create_neptune_logger": True}}, "name and project are required"),
         ({"nemo_kwargs": {"summary_writer_kwargs": {"log_dir": "elsewhere"}}}, "log_dir"),
-        ({"create_mlflow_logger": True}, "no MLflow logger"),
     ],
 )
 def test_what_exp_manager_refuses_is_one_sentence(
@@ -160,16 +159,6 @@ def test_what_exp_manager_refuses_is_one_sentence(
     with pytest.raises(ConfigError, match=message) as caught:
         telemetry(tmp_path, use_nemo=UseNemo.always, **options)
     assert "\n" not in str(caught.value)
-
-
-def test_nemo_still_makes_no_mlflow_logger() -> None:
-    """This is why `why_not` leaves it to Lightning. If this test fails, NeMo has corrected it: remove the exception."""
-    from nemo.utils.exp_manager import ExpManagerConfig as NemoConfig
-    from omegaconf import OmegaConf
-
-    fields = OmegaConf.structured(NemoConfig).mlflow_logger_kwargs
-    with pytest.raises(TypeError, match="run_name"):
-        dict(run_name="", **fields)
 
 
 def test_the_same_numbers_reach_both_tensorboards(tmp_path: Path) -> None:

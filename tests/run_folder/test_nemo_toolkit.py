@@ -67,12 +67,6 @@ def test_without_nemo_lightning_makes_the_loggers_or_one_sentence_says_why_not(
         assert "\n" not in str(caught.value)
 
 
-def test_auto_leaves_an_mlflow_logger_to_lightning(installed: dict[str, str]) -> None:
-    assert not wants_nemo(ExpManagerConfig(create_mlflow_logger=True))
-    with pytest.raises(ConfigError, match="no MLflow logger"):
-        check_nemo(ExpManagerConfig(create_mlflow_logger=True, use_nemo=UseNemo.always))
-
-
 @pytest.mark.parametrize(
     "field", ["create_early_stopping_callback", "ema", "resume_if_exists", "explicit_log_dir", "typo"]
 )

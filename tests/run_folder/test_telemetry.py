@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, TrainerConfig
+from nemo_prorl.config import ExpManagerConfig, RunConfig, TrainerConfig
 from nemo_prorl.run_folder.telemetry import COLUMNS, Progress, RunLog, Telemetry
 from nemo_prorl.types import RunState
 
@@ -41,48 +40,6 @@ def test_what_is_said_is_kept_with_the_time(tmp_path: Path, capsys: pytest.Captu
     assert [words for _, words in lines] == ["one", "two", "three", "four"]
     for time, _ in lines:
         assert datetime.fromisoformat(time).utcoffset() == timedelta(0)
-
-
-@pytest.mark.parametrize(
-    ("switch", "package"), [("create_wandb_logger", "wandb"), ("create_mlflow_logger", "mlflow")]
-)
-def test_a_logger_without_its_package_is_one_sentence(tmp_path: Path, switch: str, package: str) -> None:
-    if importlib.util.find_spec(package):
-        pytest.skip(f"{package} is installed")
-    with pytest.raises(ConfigError, match=rf"exp_manager\.{switch}=true.*{package}") as caught:
-        telemetry(tmp_path, **{switch: True})
-    assert "\n" not in str(caught.value)
-
-
-def scalars(folder: Path, key: str) -> list[tuple[int, float]]:
-    """Returns the scalars as TensorBoard shows them, which reads all event files of a folder as one."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    accumulator = EventAccumulator(str(folder / "tensorboard")).Reload()
-    return [(event.step, event.value) for event in accumulator.Scalars(key)]
-
-
-def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
-    with telemetry(tmp_path, create_tensorboard_logger=True) as log:
-        for step in (1, 2):
-            log.step(record(step, **{"reward/mean": step / 4, "objective/entropy": 0.5}), stage_step=step)
-    assert scalars(tmp_path, "reward/mean") == [(1, 0.25), (2, 0.5)]
-    assert scalars(tmp_path, "objective/entropy") == [(1, 0.5), (2, 0.5)]
-
-
-@pytest.mark.parametrize(("num_records", "step"), [(3, 2), (1, 0), (0, 0)])
-def test_tensorboard_forgets_what_a_resumed_run_does_again(
-    tmp_path: Path, num_records: int, step: int
-) -> None:
-    with telemetry(tmp_path, create_tensorboard_logger=True) as log:
-        for number in range(5):
-            log.step(record(number, loss=1.0), stage_step=number)
-    state = RunState(stage="main", step=step, num_records=num_records)
-    with telemetry(tmp_path, create_tensorboard_logger=True, state=state) as log:
-        for number in range(num_records, 4):
-            log.step(record(number, loss=2.0), stage_step=number)
-    expected = [(number, 1.0 if number < num_records else 2.0) for number in range(4)]
-    assert scalars(tmp_path, "loss") == expected
 
 
 NUMBERS = {

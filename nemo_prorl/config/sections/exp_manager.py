@@ -64,11 +64,6 @@ class ExpManagerConfig:
     """Logs to Weights & Biases; needs the package wandb, and an API key or offline: true."""
     wandb_logger_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of Lightning's WandbLogger, such as project, name and offline."""
-    create_mlflow_logger: bool = False
-    """Logs to MLflow; needs the package mlflow."""
-    mlflow_logger_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Arguments of Lightning's MLFlowLogger, such as experiment_name and tracking_uri; without a URI MLflow writes
-    RUN/mlflow.db."""
     create_checkpoint_callback: bool = True
     """false: no checkpoint is ever written."""
     checkpoint_callback_params: CheckpointCallbackParams = field(default_factory=CheckpointCallbackParams)
