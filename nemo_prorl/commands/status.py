@@ -18,8 +18,6 @@ It reads files, and asks squeue about the jobs of these runs. Where that cannot 
 the last sign of life (`seen`), and says so. A number in brackets is the change of the mean over the last 20 steps \
 from the mean over the 20 before. Exit code: 0, 2 if a folder is not a run."""
 
-ANSWER_S = 10.0
-"""How long squeue may take: less than for a submission, because a user looks on."""
 NO_RUNS = "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR."
 
 
@@ -31,14 +29,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.flag("--json", "prints a JSON list with one object per run")
     options = parser.parse_args(arguments)
     folders = options.runs or sorted(path.parent for path in Path("runs").glob("*/resolved.yaml"))
-    from nemo_prorl.cluster.slurm_queue import ask_queue
-    from nemo_prorl.report.status import read_status, status_lines, status_table
-    from nemo_prorl.run_folder.starts import read_starts
+    from nemo_prorl.report.status import ask_for, read_status, status_lines, status_table
 
-    uses_slurm = any(
-        (folder / "slurm").is_dir() or any(one.job for one in read_starts(folder)) for folder in folders
-    )
-    queue = ask_queue(timeout_s=ANSWER_S) if uses_slurm else None
+    queue = ask_for(folders)
     found = [read_status(folder, queue) for folder in folders]
     if options.json:
         show([json.dumps([asdict(status) for status in found], indent=1)], exact=True)
