@@ -24,11 +24,11 @@ PANELS = (
         name="held_out",
         title="Held-out reward",
         unit="mean over prompts",
-        series=((PROMPT_MEAN, ""),),
+        series={PROMPT_MEAN: ""},
         reading="",
     ),
-    Panel(name="kl", title="KL to the reference", unit="nats a token", series=((KL, ""),), reading=""),
-    Panel(name="tokens", title="Held-out response length", unit="tokens", series=((TOKENS, ""),), reading=""),
+    Panel(name="kl", title="KL to the reference", unit="nats a token", series={KL: ""}, reading=""),
+    Panel(name="tokens", title="Held-out response length", unit="tokens", series={TOKENS: ""}, reading=""),
 )
 
 Records = Sequence[Mapping[str, Any]]
@@ -58,7 +58,7 @@ def draw_arms(
 def _drawing(panel: Panel, arms: Mapping[str, Sequence[Records]]) -> Drawing | None:
     """Returns the drawing of a panel's first metric, if an arm has it. The mean covers the steps that all seeds of the
     arm have, and is marked where the first of them was reset."""
-    metric, lines = panel.series[0][0], []
+    metric, lines = next(iter(panel.series)), []
     resets: list[tuple[int, int | None]] = []
     first = INK if BEFORE in arms else INK + 1
     for number, (name, seeds) in enumerate(arms.items(), start=first):

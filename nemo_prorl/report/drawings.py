@@ -161,8 +161,8 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[RunFolder]) -> Draw
         for event in run.resets
     ]
     said = [
-        f"{line.label}: {values[0]:.3g} at step {steps[0]:.0f}, {values[-1]:.3g} at step {steps[-1]:.0f}, "
-        f"from {values.min():.3g} to {values.max():.3g}"
+        f"{line.label}: {number_text(values[0])} at step {steps[0]:.0f}, {number_text(values[-1])} at step "
+        f"{steps[-1]:.0f}, from {number_text(values.min())} to {number_text(values.max())}"
         for line in lines[:8]
         for steps, values in [line.points]
     ]
@@ -176,6 +176,13 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[RunFolder]) -> Draw
         scale=scale_of(panel, lines),
         description=f"{panel.title}{unit} over steps. {'; '.join(said)}.{marks}",
     )
+
+
+def number_text(value: float) -> str:
+    """Formats a number for people, with about three digits that count: "12,346", "0.123", "2e-06"."""
+    if abs(value) >= 1000 or float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:.3f}" if 0.01 <= abs(value) < 10 else f"{value:.4g}"
 
 
 def scale_of(panel: Panel, lines: Sequence[Line]) -> Scale:

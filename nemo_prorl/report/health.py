@@ -78,31 +78,19 @@ def unlike_held_out(runs: Sequence[RunFolder]) -> str:
     if len(measuring) < 2:
         return ""
     groups: dict[str, list[str]] = {}
-    configs, changing = [], []
     for run in measuring:
-        newest = run.validations[-1]
-        name = str(newest.get(MEASUREMENT, ""))
-        groups.setdefault(name, []).append(run.name)
-        configs += [run.configs.get(str(newest["stage"]), {})] if name else []
-        changing += [run.name] if any(one.get(MEASUREMENT, "") != name for one in run.validations) else []
-    unknown, said = groups.pop("", []), []
-    if len(groups) > 1:
-        differing = [
-            option
-            for option in MEASURED_OPTIONS
-            if all(option in config for config in configs) and len({config[option] for config in configs}) > 1
-        ]
+        groups.setdefault(str(run.validations[-1].get(MEASUREMENT, "")), []).append(run.name)
+    said = []
+    if len(groups) > 1 or "" in groups:
         listed = " and those of ".join(", ".join(names) for names in groups.values())
-        said.append(
-            f"The held-out scores of {listed} cannot be set side by side: their validations differ in "
-            f"{', '.join(differing) or 'prompts or graders'}."
-        )
-    if unknown:
-        others = " with the others" if groups else ""
-        said.append(
-            f"What the held-out scores of {', '.join(unknown)} measure is not recorded, so it is unknown whether they "
-            f"compare{others}."
-        )
+        configs = [run.configs.get(str(run.validations[-1]["stage"]), {}) for run in measuring]
+        values = {option: [config.get(option) for config in configs] for option in MEASURED_OPTIONS}
+        differing = [option for option, of in values.items() if None not in of and len(set(of)) > 1]
+        why = f"their validations differ in {', '.join(differing) or 'prompts or graders'}"
+        if "" in groups:
+            why = f"what {', '.join(groups[''])} measured is not recorded"
+        said.append(f"The held-out scores of {listed} cannot be set side by side: {why}.")
+    changing = [run.name for run in measuring if len({one.get(MEASUREMENT) for one in run.validations}) > 1]
     if changing:
         said.append(
             f"In {', '.join(changing)} validation began to measure something else on the way (see Events)."

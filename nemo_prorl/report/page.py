@@ -11,7 +11,7 @@ from typing import Any
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
-from nemo_prorl.report.drawings import Drawing, curve_of, draw
+from nemo_prorl.report.drawings import Drawing, curve_of, draw, number_text
 from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
 from nemo_prorl.report.panels import SECTIONS, Section, remeasured
 from nemo_prorl.report.rollouts import read_recorded
@@ -149,10 +149,8 @@ def shown(value: Any) -> str:
     """Formats a number or option for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e7):
-        return f"{int(value):,}"
-    if isinstance(value, float):
-        return f"{value:.3f}" if 0.01 <= abs(value) < 10 else f"{value:,.4g}"
+    if isinstance(value, int | float):
+        return number_text(value)
     return "–" if value is None else str(value)
 
 

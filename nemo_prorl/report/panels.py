@@ -7,7 +7,7 @@ left out if a run has no numbers for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,16 +27,16 @@ class Kind(StrEnum):
     """Stacked, as shares of their sum."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Panel:
     """One chart."""
 
     name: str
     title: str
     unit: str
-    series: tuple[tuple[str, str], ...]
-    """Metrics with labels, the most important first. {} in a metric stands for every name found there, {} in the label
-    for that name: ("reward/{}/mean", "{}") is one line per domain."""
+    series: Mapping[str, str]
+    """Metric -> label, the most important first. {} in a metric stands for every name found there, {} in the label for
+    that name: {"reward/{}/mean": "{}"} is one line per domain."""
     reading: str
     """What the chart shows, what is good and what is bad: a sentence or two."""
     kind: Kind = Kind.lines
@@ -61,34 +61,23 @@ DYNAMICS = Section(
     intro="As figure 1 of ProRL (arXiv 2505.24864): how far the policy has moved, how much it still explores, how "
     "long its responses are, and what that gains on held-out prompts.",
     panels=(
-        Panel(
-            name="kl", title="KL to the reference", unit="nats a token",
-            series=(("objective/kl_to_reference", "mean"),),
-            reading="Rises slowly and falls to 0 at a reset. A plateau together with flat validation means that the "
-            "reference holds the policy back: time for a reset. A sudden spike is a sign of instability.",
-        ),
-        Panel(
-            name="entropy", title="Entropy", unit="nats a token",
-            series=(("objective/entropy", "mean"), ("objective/entropy_target", "target of the bonus")),
-            reading="A slow decline is normal. Near 0 the policy no longer explores and learning ends; a "
-            "steep rise means that the policy is breaking down.",
-        ),
-        Panel(
-            name="length", title="Response length", unit="tokens",
-            series=(
-                ("response/tokens_mean", "mean"),
-                ("response/tokens_p50", "median"),
-                ("response/tokens_p99", "99th percentile"),
-            ),
-            reading="Growth together with validation is longer reasoning. A jump without it is "
-            "repetition: look at the rollouts without an end.",
-        ),
-        Panel(
-            name="validation", title="Held-out reward", unit="mean score",
-            series=((DOMAIN_MEAN, "all"), ("validation/{}/score", "{}")),
-            reading="The main result; 'all' is the mean over domains. If it is flat or falling over several "
-            "validations, consider a hard reset; if one domain falls while others rise, change the mix.",
-        ),
+        Panel("kl", "KL to the reference", "nats a token",
+            {"objective/kl_to_reference": "mean"},
+            "Rises slowly and falls to 0 at a reset. A plateau together with flat validation means that the "
+            "reference holds the policy back: time for a reset. A sudden spike is a sign of instability."),
+        Panel("entropy", "Entropy", "nats a token",
+            {"objective/entropy": "mean", "objective/entropy_target": "target of the bonus"},
+            "A slow decline is normal. Near 0 the policy no longer explores and learning ends; a "
+            "steep rise means that the policy is breaking down."),
+        Panel("length", "Response length", "tokens",
+            {"response/tokens_mean": "mean", "response/tokens_p50": "median",
+             "response/tokens_p99": "99th percentile"},
+            "Growth together with validation is longer reasoning. A jump without it is "
+            "repetition: look at the rollouts without an end."),
+        Panel("validation", "Held-out reward", "mean score",
+            {DOMAIN_MEAN: "all", "validation/{}/score": "{}"},
+            "The main result; 'all' is the mean over domains. If it is flat or falling over several "
+            "validations, consider a hard reset; if one domain falls while others rise, change the mix."),
     ),
 )
 
@@ -96,55 +85,39 @@ REWARD = Section(
     name="reward", title="Reward",
     intro="Scores of training rollouts (all that were sampled, at the training temperature) and of held-out ones.",
     panels=(
-        Panel(
-            name="reward_by_domain", title="Training reward", unit="mean reward",
-            series=(("reward/mean", "all"), ("reward/{}/mean", "{}")),
-            reading="Rises while the policy learns. A domain stuck at 0 or at 1 teaches nothing; after a "
-            "jump to 1, check what is being rewarded.",
-        ),
-        Panel(
-            name="pass_rate", title="Pass rate in training", unit="share of rollouts solved",
-            series=(("reward/pass_rate", "all"), ("reward/{}/pass_rate", "{}")),
-            reading="Counts full scores only. If it lags behind the reward, the policy collects partial credit. The "
+        Panel("reward_by_domain", "Training reward", "mean reward",
+            {"reward/mean": "all", "reward/{}/mean": "{}"},
+            "Rises while the policy learns. A domain stuck at 0 or at 1 teaches nothing; after a "
+            "jump to 1, check what is being rewarded."),
+        Panel("pass_rate", "Pass rate in training", "share of rollouts solved",
+            {"reward/pass_rate": "all", "reward/{}/pass_rate": "{}"},
+            "Counts full scores only. If it lags behind the reward, the policy collects partial credit. The "
             "band goes on to the stage's end: there the mean of ten steps lies with a probability of 80 %, if the "
             "curve stays the sigmoid that it has been since the last reset (see forecast --help).",
-            has_forecast=True,
-        ),
-        Panel(
-            name="reward_parts", title="Parts of the reward", unit="mean value",
-            series=(("reward/part_{}", "{}"), ("validation/part_{}", "{}, held out")),
-            reading="Each reward function's value, before weights. If one rises while another falls, the "
-            "policy trades one for the other.",
-        ),
-        Panel(
-            name="pass_at_k", title="Held-out pass@k", unit="share of prompts",
-            series=(("validation/pass_at_{}", "pass@{}"),),
-            reading="If pass@1 rises towards a flat pass@k, the policy gets more reliable at what it could solve "
-            "before; if pass@k rises too, it solves new problems, which is the goal of prolonged training.",
-        ),
-        Panel(
-            name="held_out_means", title="Held-out reward, two means", unit="mean score",
-            series=((DOMAIN_MEAN, "mean over domains"), (PROMPT_MEAN, "mean over prompts")),
-            reading="The mean over domains weighs each domain equally; in the mean over prompts the "
-            "largest domain dominates. If they diverge, that domain does better or worse than the others.",
-        ),
-        Panel(
-            name="trained_reward", title="Reward of what was trained on", unit="mean reward",
-            series=(("reward/trained_mean", "groups kept"), ("reward/mean", "all sampled")),
-            reading="Dynamic sampling keeps groups with both right and wrong answers, so the reward of "
-            "kept groups stays in the middle while that of all rises.",
-        ),
-        Panel(
-            name="no_eos", title="Rollouts without an end", unit="share",
-            series=(("response/no_eos_share", "training"), ("validation/no_eos_share", "held out")),
-            reading="Responses cut off at sampler.max_response_tokens. Should stay near 0; growth means "
-            "repetition: use termination shaping, or a larger limit.",
-        ),
-        Panel(
-            name="validation_length", title="Held-out response length", unit="tokens",
-            series=(("validation/response_tokens", "all"), ("validation/{}/response_tokens", "{}")),
-            reading="Compare with the held-out reward: tokens that gain no reward are wasted.",
-        ),
+            has_forecast=True),
+        Panel("reward_parts", "Parts of the reward", "mean value",
+            {"reward/part_{}": "{}", "validation/part_{}": "{}, held out"},
+            "Each reward function's value, before weights. If one rises while another falls, the "
+            "policy trades one for the other."),
+        Panel("pass_at_k", "Held-out pass@k", "share of prompts",
+            {"validation/pass_at_{}": "pass@{}"},
+            "If pass@1 rises towards a flat pass@k, the policy gets more reliable at what it could solve "
+            "before; if pass@k rises too, it solves new problems, which is the goal of prolonged training."),
+        Panel("held_out_means", "Held-out reward, two means", "mean score",
+            {DOMAIN_MEAN: "mean over domains", PROMPT_MEAN: "mean over prompts"},
+            "The mean over domains weighs each domain equally; in the mean over prompts the "
+            "largest domain dominates. If they diverge, that domain does better or worse than the others."),
+        Panel("trained_reward", "Reward of what was trained on", "mean reward",
+            {"reward/trained_mean": "groups kept", "reward/mean": "all sampled"},
+            "Dynamic sampling keeps groups with both right and wrong answers, so the reward of "
+            "kept groups stays in the middle while that of all rises."),
+        Panel("no_eos", "Rollouts without an end", "share",
+            {"response/no_eos_share": "training", "validation/no_eos_share": "held out"},
+            "Responses cut off at sampler.max_response_tokens. Should stay near 0; growth means "
+            "repetition: use termination shaping, or a larger limit."),
+        Panel("validation_length", "Held-out response length", "tokens",
+            {"validation/response_tokens": "all", "validation/{}/response_tokens": "{}"},
+            "Compare with the held-out reward: tokens that gain no reward are wasted."),
     ),
 )
 
@@ -153,47 +126,30 @@ SAMPLING = Section(
     intro="Prompts whose rollouts all get the same reward teach nothing and are replaced. The yield "
     "determines the cost of a step.",
     panels=(
-        Panel(
-            name="yield", title="Yield", unit="share of prompts",
-            series=(
-                ("dynamic_sampling/informative_share", "informative"),
-                ("dynamic_sampling/kept_share", "trained on"),
-            ),
-            reading="At 50 % a step samples twice what it trains on. Falling towards 0 means that the data is used "
-            "up (all right) or out of reach (all wrong): change the mix.",
-        ),
-        Panel(
-            name="kinds", title="Where sampled prompts go", unit="share of prompts",
-            series=(
-                ("dynamic_sampling/num_informative", "informative"),
-                ("dynamic_sampling/num_all_right", "all right"),
-                ("dynamic_sampling/num_all_wrong", "all wrong"),
-                ("dynamic_sampling/num_all_equal", "all equal"),
-                ("dynamic_sampling/num_all_filtered", "all filtered"),
-                ("dynamic_sampling/num_service_failure", "not graded"),
-            ),
-            reading="If “all right” grows, the policy needs harder prompts; “all wrong” prompts are "
+        Panel("yield", "Yield", "share of prompts",
+            {"dynamic_sampling/informative_share": "informative", "dynamic_sampling/kept_share": "trained on"},
+            "At 50 % a step samples twice what it trains on. Falling towards 0 means that the data is used "
+            "up (all right) or out of reach (all wrong): change the mix."),
+        Panel("kinds", "Where sampled prompts go", "share of prompts",
+            {"dynamic_sampling/num_informative": "informative", "dynamic_sampling/num_all_right": "all right",
+             "dynamic_sampling/num_all_wrong": "all wrong", "dynamic_sampling/num_all_equal": "all equal",
+             "dynamic_sampling/num_all_filtered": "all filtered",
+             "dynamic_sampling/num_service_failure": "not graded"},
+            "If “all right” grows, the policy needs harder prompts; “all wrong” prompts are "
             "beyond the policy; “not graded” should not occur.",
-            kind=Kind.shares,
-        ),
-        Panel(
-            name="rounds", title="Rounds of sampling", unit="a step",
-            series=(("dynamic_sampling/num_rounds", "rounds"),),
-            reading="1 or 2 is good. At dynamic_sampling.max_rounds a step continues with fewer groups, "
-            "or the stage ends.",
-        ),
-        Panel(
-            name="mix", title="Mix of sampled rollouts", unit="share of rollouts",
-            series=(("reward/{}/num_rollouts", "{}"),),
-            reading="Should follow the weights of data.train, apart from chance.",
-            kind=Kind.shares,
-        ),
-        Panel(
-            name="failed", title="Rollouts that were not graded", unit="a step",
-            series=(("dynamic_sampling/num_failed_rollouts", "failed"),),
-            reading="Failures of the reward service or of reward functions; these rollouts are left out, "
-            "never counted as wrong. 0 is good; a step above reward.max_failed_share stops the run.",
-        ),
+            kind=Kind.shares),
+        Panel("rounds", "Rounds of sampling", "a step",
+            {"dynamic_sampling/num_rounds": "rounds"},
+            "1 or 2 is good. At dynamic_sampling.max_rounds a step continues with fewer groups, "
+            "or the stage ends."),
+        Panel("mix", "Mix of sampled rollouts", "share of rollouts",
+            {"reward/{}/num_rollouts": "{}"},
+            "Should follow the weights of data.train, apart from chance.",
+            kind=Kind.shares),
+        Panel("failed", "Rollouts that were not graded", "a step",
+            {"dynamic_sampling/num_failed_rollouts": "failed"},
+            "Failures of the reward service or of reward functions; these rollouts are left out, "
+            "never counted as wrong. 0 is good; a step above reward.max_failed_share stops the run."),
     ),
 )
 
@@ -201,20 +157,16 @@ DIFFICULTY = Section(
     name="difficulty", title="Difficulty",
     intro="Pass rates of single prompts, over everything that was sampled (data difficulty summarises them by domain).",
     panels=(
-        Panel(
-            name="pass_rate_bands", title="How often a prompt was solved", unit="share of sampled prompts",
-            series=tuple(BANDS.items()),
-            reading="Learning moves prompts upwards through the bands. If “no rollout” stays constant "
+        Panel("pass_rate_bands", "How often a prompt was solved", "share of sampled prompts",
+            BANDS,
+            "Learning moves prompts upwards through the bands. If “no rollout” stays constant "
             "while “every rollout” grows, no prompts of medium difficulty are left: the policy has "
             "learned what it can from the data.",
-            kind=Kind.shares,
-        ),
-        Panel(
-            name="revisits", title="Prompts that came again", unit="mean pass rate",
-            series=((NOW, "at this visit"), (BEFORE, "the same prompts, one visit before")),
-            reading="Both lines show the same prompts, so the mix cannot distort the comparison. Above "
-            "the older line is progress; below it, something is being forgotten.",
-        ),
+            kind=Kind.shares),
+        Panel("revisits", "Prompts that came again", "mean pass rate",
+            {NOW: "at this visit", BEFORE: "the same prompts, one visit before"},
+            "Both lines show the same prompts, so the mix cannot distort the comparison. Above "
+            "the older line is progress; below it, something is being forgotten."),
     ),
 )
 
@@ -222,64 +174,39 @@ OPTIMISATION = Section(
     name="optimisation", title="Optimisation",
     intro="How far each update moves the policy, and what limits it.",
     panels=(
-        Panel(
-            name="clip", title="Clipped tokens", unit="share of tokens",
-            series=(
-                ("objective/clip_high_fraction", "above 1 + clip_high"),
-                ("objective/clip_low_fraction", "below 1 − clip_low"),
-                ("objective/dual_clip_fraction", "dual clip"),
-            ),
-            reading="Up to a few per cent is usual. Exactly 0 means that updates are very small; more than about 10 % "
+        Panel("clip", "Clipped tokens", "share of tokens",
+            {"objective/clip_high_fraction": "above 1 + clip_high",
+             "objective/clip_low_fraction": "below 1 − clip_low", "objective/dual_clip_fraction": "dual clip"},
+            "Up to a few per cent is usual. Exactly 0 means that updates are very small; more than about 10 % "
             "means that much of each update is wasted. Ratios of whole responses (GSPO) are clipped far more often, "
-            "and with CISPO such a token keeps its gradient, with a bounded weight.",
-        ),
-        Panel(
-            name="ratio", title="Probability ratio", unit="current / old",
-            series=(
-                ("objective/ratio_mean", "mean"),
-                ("objective/ratio_p01", "1st percentile"),
-                ("objective/ratio_p99", "99th percentile"),
-            ),
-            reading="The mean stays at 1, the percentiles in a steady band around the clip range. A widening band "
-            "calls for a smaller learning rate or fewer updates a step.",
-        ),
-        Panel(
-            name="grad_norm", title="Gradient norm", unit="before clipping",
-            series=(("optimizer/grad_norm", "mean of updates"),),
-            reading="Steady is good, and a brief spike is harmless (trainer.clip_grad bounds it). Steady "
+            "and with CISPO such a token keeps its gradient, with a bounded weight."),
+        Panel("ratio", "Probability ratio", "current / old",
+            {"objective/ratio_mean": "mean", "objective/ratio_p01": "1st percentile",
+             "objective/ratio_p99": "99th percentile"},
+            "The mean stays at 1, the percentiles in a steady band around the clip range. A widening band "
+            "calls for a smaller learning rate or fewer updates a step."),
+        Panel("grad_norm", "Gradient norm", "before clipping",
+            {"optimizer/grad_norm": "mean of updates"},
+            "Steady is good, and a brief spike is harmless (trainer.clip_grad bounds it). Steady "
             "growth precedes instability.",
-            log=True,
-        ),
-        Panel(
-            name="approx_kl", title="KL of a step", unit="nats a token",
-            series=(("objective/approx_kl_to_old", "old to current"),),
-            reading="How far the policy moves in one step. Should be small and steady; growth precedes most collapses.",
-        ),
-        Panel(
-            name="loss", title="Loss", unit="",
-            series=(("objective/loss", "mean of updates"),),
-            reading="Near 0 by construction, because advantages have mean 0, so only jumps are informative.",
-        ),
-        Panel(
-            name="advantage", title="Advantages", unit="",
-            series=(
-                ("objective/advantage_std", "standard deviation"),
-                ("objective/advantage_min", "smallest"),
-                ("objective/advantage_max", "largest"),
-            ),
-            reading="With normalisation the deviation is 1. Extremes of several units come from groups with one right "
-            "or one wrong rollout.",
-        ),
-        Panel(
-            name="learning_rate", title="Learning rate", unit="",
-            series=(("optimizer/learning_rate", "last update"),),
-            reading="Should follow the configuration, also after a reset.",
-        ),
-        Panel(
-            name="entropy_coefficient", title="Entropy bonus", unit="coefficient",
-            series=(("objective/entropy_coefficient", "coefficient"),),
-            reading="Changes only with algorithm.entropy_bonus=adaptive: it grows while entropy is below its target.",
-        ),
+            log=True),
+        Panel("approx_kl", "KL of a step", "nats a token",
+            {"objective/approx_kl_to_old": "old to current"},
+            "How far the policy moves in one step. Should be small and steady; growth precedes most collapses."),
+        Panel("loss", "Loss", "",
+            {"objective/loss": "mean of updates"},
+            "Near 0 by construction, because advantages have mean 0, so only jumps are informative."),
+        Panel("advantage", "Advantages", "",
+            {"objective/advantage_std": "standard deviation", "objective/advantage_min": "smallest",
+             "objective/advantage_max": "largest"},
+            "With normalisation the deviation is 1. Extremes of several units come from groups with one right "
+            "or one wrong rollout."),
+        Panel("learning_rate", "Learning rate", "",
+            {"optimizer/learning_rate": "last update"},
+            "Should follow the configuration, also after a reset."),
+        Panel("entropy_coefficient", "Entropy bonus", "coefficient",
+            {"objective/entropy_coefficient": "coefficient"},
+            "Changes only with algorithm.entropy_bonus=adaptive: it grows while entropy is below its target."),
     ),
 )
 
@@ -288,44 +215,26 @@ MISMATCH = Section(
     intro="Both compute the log-probability of the same tokens under the same weights. Differences are "
     "errors that the loss cannot see.",
     panels=(
-        Panel(
-            name="logprob_difference", title="Log-probability difference", unit="nats, absolute",
-            series=(
-                ("sampler/logprob_abs_diff_mean", "mean"),
-                ("sampler/logprob_abs_diff_p99", "99th percentile"),
-                ("sampler/logprob_abs_diff_max", "largest"),
-                ("sampler/canary_abs_diff_mean", "canary"),
-            ),
-            reading="In fp32 on CPU the largest stays below 1e-4; in bf16 it is much larger. The canary "
+        Panel("logprob_difference", "Log-probability difference", "nats, absolute",
+            {"sampler/logprob_abs_diff_mean": "mean", "sampler/logprob_abs_diff_p99": "99th percentile",
+             "sampler/logprob_abs_diff_max": "largest", "sampler/canary_abs_diff_mean": "canary"},
+            "In fp32 on CPU the largest stays below 1e-4; in bf16 it is much larger. The canary "
             "is a fixed prompt, sampled after each refit. Growth over the run is drift: check "
             "temperature, precision and the refit first.",
-            log=True,
-        ),
-        Panel(
-            name="importance", title="Importance weight", unit="old / sampler, as bounded",
-            series=(("objective/importance_weight_mean", "mean"),),
-            reading="1 if sampler and trainer agree, or with algorithm.correction_level=off. If the mean differs from "
-            "1 by more than a few per cent, the policy trains on rollouts of a different policy.",
-        ),
-        Panel(
-            name="effective_sample", title="Effective sample size", unit="share of tokens",
-            series=(
-                ("objective/effective_sample_share", "all"),
-                ("objective/effective_sample_share_age_{}", "sampled {} updates before"),
-            ),
-            reading="1 if the policy that is trained is the one that sampled. It falls with every update of a step and "
-            "with sampler.ahead; below one half most tokens hardly count, and the gradient is noise of the others.",
-        ),
-        Panel(
-            name="importance_limited",
-            title="Importance weights outside their bounds",
-            unit="share truncated, masked or dropped",
-            series=(
-                ("objective/importance_limited_fraction", "of tokens"),
-                ("objective/importance_limited_rollout_fraction", "of rollouts"),
-            ),
-            reading="Near 0 is good; a larger share means that the correction itself is biased.",
-        ),
+            log=True),
+        Panel("importance", "Importance weight", "old / sampler, as bounded",
+            {"objective/importance_weight_mean": "mean"},
+            "1 if sampler and trainer agree, or with algorithm.correction_level=off. If the mean differs from "
+            "1 by more than a few per cent, the policy trains on rollouts of a different policy."),
+        Panel("effective_sample", "Effective sample size", "share of tokens",
+            {"objective/effective_sample_share": "all",
+             "objective/effective_sample_share_age_{}": "sampled {} updates before"},
+            "1 if the policy that is trained is the one that sampled. It falls with every update of a step and "
+            "with sampler.ahead; below one half most tokens hardly count, and the gradient is noise of the others."),
+        Panel("importance_limited", "Importance weights outside their bounds", "share truncated, masked or dropped",
+            {"objective/importance_limited_fraction": "of tokens",
+             "objective/importance_limited_rollout_fraction": "of rollouts"},
+            "Near 0 is good; a larger share means that the correction itself is biased."),
     ),
 )
 
@@ -333,24 +242,18 @@ TIME = Section(
     name="time", title="Time",
     intro="Where the time goes, and what it yields.",
     panels=(
-        Panel(
-            name="phases", title="Time of a step", unit="seconds",
-            series=(*PHASES.items(), (OTHER, "other"), *OUTSIDE_STEP.items()),
-            reading="Sampling dominates for long responses. “Waiting for grading” is grading that does "
+        Panel("phases", "Time of a step", "seconds",
+            {**PHASES, OTHER: "other", **OUTSIDE_STEP},
+            "Sampling dominates for long responses. “Waiting for grading” is grading that does "
             "not overlap with other work: give the reward service more workers.",
-            kind=Kind.areas,
-        ),
-        Panel(
-            name="throughput", title="Throughput", unit="sampled tokens a second",
-            series=(("throughput/tokens_per_s", "tokens a second"),),
-            reading="Falls when response lengths spread (stragglers) and when grading or validation "
-            "interferes. A sudden drop points to a machine, not the policy.",
-        ),
-        Panel(
-            name="grading", title="Hidden grading", unit="share behind other work",
-            series=(("grading/overlap_share", "hidden"),),
-            reading="1 is ideal: grading adds no time.",
-        ),
+            kind=Kind.areas),
+        Panel("throughput", "Throughput", "sampled tokens a second",
+            {"throughput/tokens_per_s": "tokens a second"},
+            "Falls when response lengths spread (stragglers) and when grading or validation "
+            "interferes. A sudden drop points to a machine, not the policy."),
+        Panel("grading", "Hidden grading", "share behind other work",
+            {"grading/overlap_share": "hidden"},
+            "1 is ideal: grading adds no time."),
     ),
 )
 # fmt: on
@@ -367,11 +270,11 @@ def remeasured(metrics: Iterable[str]) -> Section:
         intro="Metrics of your own, from steps that verify --metric has computed again.",
         panels=tuple(
             Panel(
-                name=f"{REMEASURED}-{number}",
-                title=name,
-                unit=name,
-                series=((f"{REMEASURED}/{name}", name),),
-                reading="Your function says what it means; steps that it did not measure are left out.",
+                f"{REMEASURED}-{number}",
+                name,
+                name,
+                {f"{REMEASURED}/{name}": name},
+                "Your function says what it means; steps that it did not measure are left out.",
             )
             for number, name in enumerate(names)
         ),
@@ -382,7 +285,7 @@ def expand(panel: Panel, metrics: Iterable[str]) -> list[tuple[str, str]]:
     """Returns (metric, label) for every series of the panel among these metrics."""
     known = set(metrics)
     found = []
-    for pattern, label in panel.series:
+    for pattern, label in panel.series.items():
         if "{}" in pattern:
             names = names_in(pattern, known)
             found += [(pattern.replace("{}", name), label.replace("{}", name)) for name in names]

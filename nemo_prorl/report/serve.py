@@ -7,9 +7,8 @@ grown.
 
 from __future__ import annotations
 
-import errno
-import getpass
 import hashlib
+import os
 import socket
 import sys
 import threading
@@ -90,10 +89,10 @@ def serve(folders: Sequence[Path], port: int, *, opens: bool = False) -> None:
     """
     with make_server(folders, port) as server:
         port = server.server_address[1]
+        login = f"{os.environ.get('USER', 'USER')}@{socket.gethostname()}"
         print(
             f"live at http://{HOST}:{port}/ on this machine, until Ctrl-C\n"
-            f"from another one: ssh -N -L {port}:{HOST}:{port} {_user()}@{socket.gethostname()}, and open "
-            f"http://{HOST}:{port}/ there",
+            f"from another one: ssh -N -L {port}:{HOST}:{port} {login}, and open http://{HOST}:{port}/ there",
             flush=True,
         )
         if opens:  # a browser in the terminal returns only when it is closed
@@ -107,29 +106,18 @@ def serve(folders: Sequence[Path], port: int, *, opens: bool = False) -> None:
             print("\nstopped serving; this changes nothing in a run", flush=True)
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in some containers
-        return "USER"
-
-
 def make_server(folders: Sequence[Path], port: int) -> ThreadingHTTPServer:
     """Returns a server that is bound to `port` and still to be run. Raises ConfigError as `serve` does."""
     try:
-        return _Server((HOST, port), _handler(LivePage(folders)))
+        return _PageServer((HOST, port), _handler(LivePage(folders)))
     except OSError as error:
-        reasons = {
-            errno.EADDRINUSE: f"port {port} of this machine is in use: write another one, such as --serve {port + 1}, "
-            "or --serve 0 for any free one.",
-            errno.EACCES: f"port {port} is for the administrator: write one from 1024 to 65535.",
-        }
-        if error.errno not in reasons:
-            raise
-        raise ConfigError(reasons[error.errno]) from error
+        raise ConfigError(
+            f"--serve {port} cannot be used on this machine ({error.strerror}): write another port, such as --serve "
+            f"{max(1024, port + 1)}, or --serve 0 for any free one."
+        ) from error
 
 
-class _Server(ThreadingHTTPServer):
+class _PageServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in mid-page is no error."""
         if not isinstance(sys.exc_info()[1], OSError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nemo_prorl.cluster.slurm_queue import ENDED, GONE, NOT_KNOWN, Queue
@@ -116,14 +117,69 @@ def wrote_last(run: RunFolder, step_s: float) -> tuple[str, str]:
     return "training", f"{phase}last sign of life {ago}"
 
 
-def jobs_of(run: RunFolder, queue: Queue) -> tuple[RunJob | None, list[RunJob]]:
+def state_of(run: RunFolder, queue: Queue | None, step_s: float = 0.0) -> State:
+    """Returns the state of a run that has begun, was submitted or has failed. queue: squeue's answer. step_s: mean
+    duration of a step."""
+    word, wrote = wrote_last(run, step_s)
+    held = _holder(run)
+    last, others = _jobs(run, held, queue or Queue(problem="not asked"))
+    over = {**run.outcomes, **run.failures}
+    jobs = [one for one in [*([last] if last else []), *others] if one.stage not in over or one.has_nodes]
+    by_launcher = ""
+    if held and not _has_its_trainer(run, held) and held.stage not in over:
+        by_launcher, doing = LAUNCHER[held.state]
+        reason = f": {held.reason.rstrip('.')}" if held.reason else ""
+        wrote += f"; job {held.job} of {held.stage} {doing} {duration(max(0.0, time.time() - held.updated))}{reason}"
+    if word != "failed":
+        word = _word(run, word, by_launcher, last, jobs)
+    return State(
+        word=word, wrote=wrote, queue="; ".join(map(str, jobs)), advice=_advice(run, word, jobs), last=last
+    )
+
+
+def _word(run: RunFolder, word: str, by_launcher: str, last: RunJob | None, jobs: Sequence[RunJob]) -> str:
+    """Returns the run's state: by its job on its nodes, or by one that waits, or by how the last one left the queue, or
+    by the files alone. word: of the run's processes. by_launcher: of their job's launcher, if that wrote later. jobs:
+    those of stages that are not over, and those on their nodes."""
+    active = next((one for one in jobs if one.has_nodes and one.stage not in run.outcomes), None)
+    if active and active.state == "SUSPENDED":
+        return "waiting"
+    if active and (active.state == "COMPLETING" or by_launcher in ("waiting", "stopped")):
+        return "paused" if word == "paused" else "stopped"
+    if active:
+        is_its_process = bool(run.starts) and run.starts[-1].job == active.job and not run.starts[-1].end
+        return (by_launcher if active is last else "") or (word if is_its_process else "starting")
+    if any(one.state == "PENDING" for one in jobs):
+        return "waiting"
+    if last and last.state != NOT_KNOWN and word != "done":
+        return "cancelled" if last.state == "CANCELLED" else "stopped"
+    if word in ("", "done") and not by_launcher:
+        return "waiting" if any(one.state == NOT_KNOWN for one in jobs) else word or "stopped"
+    return by_launcher or word
+
+
+def _holder(run: RunFolder) -> FolderJob | None:
+    """Returns the job that holds the folder, unless another process has trained here since."""
+    held, newest = run.folder_job, run.starts[-1] if run.starts else None
+    is_older = held and newest and newest.job != held.job and newest.began > held.updated
+    return None if is_older or (held and held.state not in LAUNCHER) else held
+
+
+def _has_its_trainer(run: RunFolder, held: FolderJob) -> bool:
+    """Returns whether the newest process is the trainer of the job's present start, and the launcher waits for it."""
+    newest = run.starts[-1] if run.starts else None
+    is_its_own = newest is not None and newest.job == held.job and newest.began > held.updated - CLOCK_S
+    return held.state == "training" and is_its_own
+
+
+def _jobs(run: RunFolder, held: FolderJob | None, queue: Queue) -> tuple[RunJob | None, list[RunJob]]:
     """Returns (the job that trains or trained last, the others that `submit` knows)."""
 
     def job(number: str, stage: str, **owner: str) -> RunJob:
         reason = queue.jobs[number].reason if number in queue.jobs else ""
         return RunJob(job=number, stage=stage, state=queue.state(number, **owner), reason=reason)
 
-    last, held = None, _holder(run)
+    last = None
     if held:
         last = job(held.job, held.stage, cluster=held.cluster, user=held.user)
     elif run.starts and run.starts[-1].job:
@@ -132,63 +188,7 @@ def jobs_of(run: RunFolder, queue: Queue) -> tuple[RunJob | None, list[RunJob]]:
     return last, [job(one.job, stage) for stage, one in entries if not last or one.job != last.job]
 
 
-def state_of(run: RunFolder, queue: Queue | None, step_s: float = 0.0) -> State:
-    """Returns the state of a run that has begun, was submitted or has failed. queue: squeue's answer. step_s: mean
-    duration of a step."""
-    word, wrote = wrote_last(run, step_s)
-    last, others = jobs_of(run, queue or Queue(problem="not asked"))
-    over = {**run.outcomes, **run.failures}
-    jobs = [one for one in [*([last] if last else []), *others] if one.stage not in over or one.has_nodes]
-    held = _launcher(run)
-    if held:
-        by_launcher, doing = LAUNCHER.get(held.state, ("", f"is {held.state} since"))
-        since = duration(max(0.0, time.time() - held.updated))
-        reason = f": {held.reason.rstrip('.')}" if held.reason else ""
-        wrote += f"; job {held.job} of {held.stage} {doing} {since}{reason}"
-    first = next((one for one in jobs if one.has_nodes and one.stage not in over), None)
-    is_paused = word == "paused"
-    if word == "failed":
-        pass
-    elif first and first.state == "SUSPENDED":
-        word = "waiting"
-    elif first and (first.state == "COMPLETING" or (held and held.state in ("requeued", "ended"))):
-        word = "paused" if is_paused else "stopped"
-    elif first and first is last and held:
-        word = by_launcher
-    elif first:
-        is_its_process = bool(run.starts) and run.starts[-1].job == first.job and not run.starts[-1].end
-        word = word if is_its_process else "starting"
-    elif any(one.state == "PENDING" for one in jobs):
-        word = "waiting"
-    elif word == "done" or not word:
-        is_open = any(one.state == NOT_KNOWN for one in jobs)
-        word = by_launcher if held else "waiting" if is_open else word or "stopped"
-    elif last and last.state != NOT_KNOWN:
-        word = "cancelled" if last.state == "CANCELLED" else "stopped"
-    elif held:
-        word = by_launcher
-    queue_says = "; ".join(map(str, jobs))
-    return State(word=word, wrote=wrote, queue=queue_says, advice=_advice(run, word, jobs), last=last)
-
-
-def _holder(run: RunFolder) -> FolderJob | None:
-    """Returns the job that holds the folder, unless another process has trained here since."""
-    held, newest = run.folder_job, run.starts[-1] if run.starts else None
-    if held and newest and newest.job != held.job and newest.began > held.updated:
-        return None
-    return held
-
-
-def _launcher(run: RunFolder) -> FolderJob | None:
-    """Returns what the launcher of that job has noted, if that is newer than what its trainer has written."""
-    held, newest = _holder(run), run.starts[-1] if run.starts else None
-    if held is None or held.stage in {**run.outcomes, **run.failures}:
-        return None
-    is_its_trainer = newest and newest.job == held.job and newest.began > held.updated - CLOCK_S
-    return None if held.state == "training" and is_its_trainer else held
-
-
-def _advice(run: RunFolder, word: str, jobs: list[RunJob]) -> str:
+def _advice(run: RunFolder, word: str, jobs: Sequence[RunJob]) -> str:
     """Returns what a user has to do so that the run goes on."""
     with_nodes = next((one for one in jobs if one.has_nodes), None)
     if word == "silent" and with_nodes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from nemo_prorl.cluster.slurm_queue import Queue
+from nemo_prorl.cluster.slurm_queue import Queue, ask_queue
 from nemo_prorl.report.forecast import forecast_sentence, outlook_of
 from nemo_prorl.report.health import bests_of, checks_of, duration, short_duration
 from nemo_prorl.report.state import seen_s, stage_of, state_of
@@ -19,6 +19,8 @@ from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.storage import MANIFEST_FILE
 from nemo_prorl.training.control.checks import RECENT
 
+ANSWER_S = 10.0
+"""How long squeue may take: less than for a submission, because a user looks on."""
 COLUMNS = {
     "state": "<10", "stage": "<8", "step": ">12", "seen": ">6", "reward": ">7", "held out": ">9", "left": ">6",
     "alarms": ">7",
@@ -80,10 +82,20 @@ class RunStatus:
     """A sentence on the end of the stage; empty if it is over, or if the records do not allow one."""
     alarms: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return "\n".join(status_lines(self))
+
     @property
     def summary(self) -> str:
         """Returns the state and where the run stands, or why the folder is no run's."""
         return f"{self.state} {self.where}" if self.where else self.wrote
+
+
+def ask_for(folders: Sequence[Path]) -> Queue | None:
+    """Returns squeue's answer, None if no run of these has a Slurm job."""
+    runs = map(RunFolder, folders)
+    uses_slurm = any(run.submissions or run.folder_job or any(one.job for one in run.starts) for run in runs)
+    return ask_queue(timeout_s=ANSWER_S) if uses_slurm else None
 
 
 def read_status(folder: Path, queue: Queue | None = None) -> RunStatus:

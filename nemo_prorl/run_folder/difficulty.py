@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.storage import StepFiles, replacing_file
+from nemo_prorl.run_folder.storage import StepFiles, replacing_file, step_files
 from nemo_prorl.run_folder.validation_metrics import CORRECT
 from nemo_prorl.types import RolloutGroup
 
@@ -39,13 +39,13 @@ NOW, BEFORE = "difficulty/revisited_pass_rate", "difficulty/previous_pass_rate"
 
 def difficulty_files(run_dir: Path) -> StepFiles:
     """Returns the run's difficulty files, one for every step that it has trained."""
-    return StepFiles(run_dir / "difficulty", ".parquet")
+    return step_files(run_dir, "difficulty")
 
 
 def validation_files(run_dir: Path) -> StepFiles:
     """Returns the run's validation files. A file is named after its stage and the step that its validation
     followed."""
-    return StepFiles(run_dir / "validations", ".parquet")
+    return step_files(run_dir, "validations")
 
 
 def write_difficulty(run_dir: Path, step: int, groups: Sequence[RolloutGroup]) -> None:

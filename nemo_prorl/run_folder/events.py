@@ -69,10 +69,13 @@ def events_in(records: Sequence[Mapping[str, Any]]) -> list[Event]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Returns option -> (value before, value after) for the options that differ."""
+    """Returns option -> (value before, value after) for the options that differ. An empty mapping is no option: its
+    entries are."""
     names = [*before, *(name for name in after if name not in before)]
     return {
         name: (before.get(name), after.get(name))
         for name in names
-        if before.get(name) != after.get(name) and name not in NOT_COMPARED
+        if before.get(name) != after.get(name)
+        and name not in NOT_COMPARED
+        and {} not in (before.get(name), after.get(name))
     }

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nemo_prorl.run_folder.metrics_file import append_metrics, read_records, rewind_metrics
-from nemo_prorl.run_folder.storage import StepFiles, replace_text, replacing_file
+from nemo_prorl.run_folder.storage import StepFiles, replace_text, replacing_file, step_files
 from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
 from reward.protocol import GradeStatus, ScoreResult
 
@@ -107,12 +107,12 @@ class RecordedRollout:
 
 def rollout_files(run_dir: Path) -> StepFiles:
     """Returns the files of recorded rollouts; `stage` in their path is the rank."""
-    return StepFiles(run_dir / "rollouts", ".parquet")
+    return step_files(run_dir, "rollouts")
 
 
 def trained_files(run_dir: Path) -> StepFiles:
     """Returns the files of what updates made of recorded rollouts; `stage` in their path is the rank."""
-    return StepFiles(run_dir / "rollouts" / "trained", ".parquet")
+    return step_files(run_dir, "rollouts/trained")
 
 
 def write_tokenizer(run_dir: Path, tokenizer: Any) -> None:

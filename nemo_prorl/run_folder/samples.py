@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.run_folder.storage import StepFiles, replace_text
+from nemo_prorl.run_folder.storage import StepFiles, replace_text, step_files
 from nemo_prorl.types import RolloutGroup, ScoredRollout, Share
 
 if TYPE_CHECKING:  # they import torch, which takes seconds; `status` and `report` only read files
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # they import torch, which takes seconds; `status` and `repor
 
 def sample_files(run_dir: Path) -> StepFiles:
     """Returns the run's sample files. A file is named after its stage and the step that its validation followed."""
-    return StepFiles(run_dir / "samples", ".jsonl")
+    return step_files(run_dir, "samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,3 +247,15 @@ class StepFiles:
                 path.unlink()
         for path in self.folder.glob(f".step-*{self.suffix}.*"):  # as `replacing_file` calls them
             path.unlink()
+
+
+STEP_FOLDERS = {
+    "samples": ".jsonl", "difficulty": ".parquet", "validations": ".parquet", "rollouts": ".parquet",
+    "rollouts/trained": ".parquet",
+}  # fmt: skip
+"""Folder of a run with a file per step or validation -> the suffix of its files."""
+
+
+def step_files(run_dir: Path, folder: str) -> StepFiles:
+    """Returns the files of one of STEP_FOLDERS."""
+    return StepFiles(run_dir / folder, STEP_FOLDERS[folder])

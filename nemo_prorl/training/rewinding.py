@@ -18,11 +18,10 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.metrics_file import rewind_metrics
 from nemo_prorl.run_folder.records import DIGESTS, DigestLog, remeasured_files
+from nemo_prorl.run_folder.storage import STEP_FOLDERS
 
 FOLDER = "set_aside"
 RECORDS = "metrics.jsonl"
-STEP_FOLDERS = ("samples", "difficulty", "rollouts", "rollouts/trained", "validations")
-"""Folders of a run with a file per step or validation."""
 ENDINGS = (".done", ".failed")
 """Suffixes of the markers of how a stage ended."""
 

@@ -55,7 +55,7 @@ def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> N
     unknown = [
         metric
         for panel in PANELS.values()
-        for metric, _ in panel.series
+        for metric in panel.series
         if metric not in metrics and not ("{}" in metric and names_in(metric, metrics))
     ]
     assert unknown == []
@@ -71,9 +71,7 @@ def test_braces_stand_for_every_name_that_was_recorded() -> None:
     metrics = ["reward/mean", "reward/math/mean", "reward/code/mean", "a_16", "a_2", "a_1", "a_b/c"]
     assert names_in("reward/{}/mean", metrics) == ["code", "math"]
     assert names_in("a_{}", metrics) == ["1", "2", "16"]
-    panel = Panel(
-        name="x", title="", unit="", series=(("reward/{}/mean", "in {}"), ("gone", "gone")), reading=""
-    )
+    panel = Panel(name="x", title="", unit="", series={"reward/{}/mean": "in {}", "gone": "gone"}, reading="")
     assert expand(panel, metrics) == [("reward/code/mean", "in code"), ("reward/math/mean", "in math")]
 
 
@@ -149,7 +147,7 @@ def test_a_panel_without_numbers_is_left_out(make_run: Callable[..., RunFolder])
 def test_alternative_texts_have_the_numbers(make_run: Callable[..., RunFolder]) -> None:
     run = make_run(lambda r: r | {"optimizer/grad_norm": 0.25 * r["step"]} if r["step"] else r, num_stages=1)
     (drawing,) = draw(PANELS["grad_norm"], [run])
-    assert "0.25 at step 1, 15 at step 60" in drawing.description
+    assert "0.250 at step 1, 15 at step 60" in drawing.description
 
 
 @pytest.mark.medium

@@ -44,6 +44,13 @@ def queue(**states: str) -> Queue:
     return Queue(jobs=jobs, cluster="eos", user="ada")
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still, also on a busy machine."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Folder of a run of two stages: 30 steps, and 30 of 40 steps; its process is alive and sampling."""
@@ -332,8 +339,6 @@ def test_folders_without_a_step(tmp_path: Path, make: Any, state: str, must_say:
 def test_the_command(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now)
     assert cli.main(["status", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines() == status_lines(read_status(folder))
     assert cli.main(["status", str(folder), str(folder / "nothing"), "--json"]) == 2

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import BestMode, ConfigError
 from nemo_prorl.run_folder.checkpoints import (
+    Checkpoint,
+    by_score,
     checkpoint_name,
     find_checkpoints,
+    is_better,
     locate_checkpoint,
     newest_folder,
     step_of,
@@ -90,3 +93,22 @@ def test_the_newest_is_the_one_of_most_steps_that_is_complete(run_dir: Path) -> 
     (newest / "manifest.json").unlink()
     assert newest_folder(run_dir) == run_dir / "checkpoints" / "step-00000010-first"
     assert newest_folder(run_dir.parent) is None
+
+
+@pytest.mark.parametrize(("mode", "order"), [(BestMode.max, [20, 30, 10]), (BestMode.min, [10, 20, 30])])
+def test_the_best_score_comes_first_and_of_equal_ones_the_oldest(mode: BestMode, order: list[int]) -> None:
+    made = [
+        Checkpoint(
+            path=Path(), state=RunState(stage=stage, step=step), score=score, monitor=monitor, reference_hash=""
+        )
+        for step, stage, score, monitor in (
+            (30, "b", 0.5, "reward/mean"), (20, "a", 0.5, "reward/mean"), (10, "a", 0.1, "reward/mean"),
+            (40, "a", None, "reward/mean"), (50, "a", 0.9, "other"),
+        )
+    ]  # fmt: skip
+    kind = ("reward/mean", "")
+    assert [checkpoint.state.step for checkpoint in by_score(made, kind, mode)] == order
+    of_a = [checkpoint.state.step for checkpoint in by_score(made, kind, mode, stage="a")]
+    assert of_a == [step for step in order if step != 30]
+    assert is_better(0.5, than=0.1, mode=mode) is (mode is BestMode.max)
+    assert not is_better(0.5, than=0.5, mode=mode)

@@ -63,6 +63,14 @@ def answers(squeue: Path, script: str) -> None:
 HELD = LockHolder(host="node7", job="77", restarts=0, cluster="eos", user="ada")
 
 
+def refused(folder: Path, message: str) -> None:
+    """A process does not get in, and leaves nothing."""
+    before = sorted(folder.iterdir())
+    with pytest.raises(ConfigError, match=message), alone_in(folder, is_gone):
+        pass
+    assert sorted(folder.iterdir()) == before
+
+
 def listing(state: str, job: str = "77") -> str:
     return f"echo 'job|{job}|{state}|None|/home/ada|/home/ada/launchers/run1_8k.sh a=b'"
 
@@ -74,8 +82,7 @@ def test_the_lock_of_a_job_that_is_gone_is_put_aside(tmp_path: Path, squeue: Pat
     with held(run):
         with alone_in(run, is_gone):
             assert lock_holder(run) != HELD, "it is ours"
-            with pytest.raises(ConfigError, match="is training in"), alone_in(run, is_gone):
-                pass
+            refused(run, "is training in")
         assert sorted(path.name for path in run.glob("lock*")) == ["lock", "lock.77-0"]
     assert (
         "the lock of job 77 on node7 is ignored, because Slurm has ended that job"
@@ -102,9 +109,7 @@ def test_a_lock_is_respected_unless_its_job_has_certainly_ended(
     if script:
         answers(squeue, script)
     with held(tmp_path / "run"):
-        with pytest.raises(ConfigError, match=r"^job 77 on node7 is training in .*remove .*/lock\)\.$"):
-            alone_in(tmp_path / "run", is_gone).__enter__()
-        assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
+        refused(tmp_path / "run", r"^job 77 on node7 is training in .*remove .*/lock\)\.$")
 
 
 def test_a_job_that_slurm_has_requeued_puts_its_own_earlier_lock_aside(
@@ -114,8 +119,7 @@ def test_a_job_that_slurm_has_requeued_puts_its_own_earlier_lock_aside(
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     with held(tmp_path / "run", restarts=1):
         monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-        with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(tmp_path / "run", is_gone):
-            pass
+        refused(tmp_path / "run", "job 77 on node7")
         monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
         with alone_in(tmp_path / "run", is_gone):
             pass
@@ -130,9 +134,7 @@ def test_the_job_of_another_user_or_cluster_may_be_alive_although_squeue_does_no
     monkeypatch.setenv(name, theirs)
     with held(tmp_path / "run"):
         monkeypatch.setenv(name, ours)
-        with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(tmp_path / "run", is_gone):
-            pass
-        assert [path.name for path in (tmp_path / "run").iterdir()] == ["lock"]
+        refused(tmp_path / "run", "job 77 on node7")
 
 
 def test_a_lock_that_another_process_takes_while_slurm_is_asked_is_respected(tmp_path: Path) -> None:
@@ -163,13 +165,8 @@ def test_a_lock_that_comes_free_while_slurm_is_asked_is_simply_taken(tmp_path: P
 
 def test_a_living_process_of_this_machine_keeps_its_lock(tmp_path: Path, squeue: Path) -> None:
     answers(squeue, "exit 0")
-    run = tmp_path / "run"
-    with (
-        held(run, host=os.uname().nodename),
-        pytest.raises(ConfigError, match="job 77 on"),
-        alone_in(run, is_gone),
-    ):
-        pass
+    with held(tmp_path / "run", host=os.uname().nodename):
+        refused(tmp_path / "run", "job 77 on")
 
 
 def test_of_two_that_find_the_same_dead_lock_one_gets_in(tmp_path: Path, squeue: Path) -> None:
@@ -178,19 +175,16 @@ def test_of_two_that_find_the_same_dead_lock_one_gets_in(tmp_path: Path, squeue:
     run = tmp_path / "run"
     with held(run):
         (run / "lock.77-0").touch()
-        with pytest.raises(ConfigError, match="job 77 on node7"), alone_in(run, is_gone):
-            pass
+        refused(run, "job 77 on node7")
         assert lock_holder(run) == HELD
 
 
 @pytest.mark.parametrize("content", ["", "x", "[]", json.dumps({"host": "a"})])
 def test_a_lock_that_says_nothing_is_respected(tmp_path: Path, squeue: Path, content: str) -> None:
     answers(squeue, "exit 0")
-    run = tmp_path / "run"
-    with held(run):
-        (run / "lock").write_text(content)
-        with pytest.raises(ConfigError, match="another process is training"), alone_in(run, is_gone):
-            pass
+    with held(tmp_path / "run"):
+        (tmp_path / "run" / "lock").write_text(content)
+        refused(tmp_path / "run", "another process is training")
 
 
 def test_a_held_lock_is_seen_without_taking_it(tmp_path: Path) -> None:

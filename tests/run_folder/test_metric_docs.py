@@ -53,7 +53,7 @@ def test_what_the_report_draws_is_documented() -> None:
         for section in panels.SECTIONS
         if section is not panels.DIFFICULTY  # has a file of its own, RUN/difficulty/
         for panel in section.panels
-        for metric, _ in panel.series
+        for metric in panel.series
     }
     assert sorted(name for name in drawn - {OTHER} if not metric_doc(name)) == []
 

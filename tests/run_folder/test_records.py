@@ -13,9 +13,11 @@ from nemo_prorl.run_folder.records import (
     DIGESTS,
     DigestLog,
     read_digests,
+    read_remeasured,
     read_rollouts,
     rollout_files,
     trained_files,
+    write_remeasured,
     write_rollouts,
     write_trained,
 )
@@ -127,3 +129,11 @@ def test_a_resume_deletes_later_lines_and_a_torn_one_and_notes_new_inputs_once(t
     assert len(found.inputs) == 2
     assert found.inputs[found.steps[3]["of_inputs"]] == {"options": {"a": 2}}
     assert found.inputs[found.steps[2]["of_inputs"]] == {"options": {"a": 1}}
+
+
+def test_what_was_measured_afterwards_is_kept_by_step_and_taken_back_with_it(tmp_path: Path) -> None:
+    for steps, value in (((1, 2, 3), 0.5), ((2,), 0.25)):
+        write_remeasured(tmp_path, "ess", [{"step": step, "stage": "main", "ess": value} for step in steps])
+    assert list(read_remeasured(tmp_path)) == [(1, "ess", 0.5), (2, "ess", 0.25), (3, "ess", 0.5)]
+    DigestLog(tmp_path, 2)
+    assert [step for step, _, _ in read_remeasured(tmp_path)] == [1, 2]

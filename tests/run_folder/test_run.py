@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.events import EventKind
+from nemo_prorl.run_folder.events import EventKind, differences
 from nemo_prorl.run_folder.records import write_remeasured
 from nemo_prorl.run_folder.run import OTHER, RunFolder, read_run
 from tests.report.made_up_runs import write_run
@@ -193,6 +193,12 @@ def test_a_new_stage_says_what_is_new_and_the_last_how_it_ended(folder: Path) ->
     added = read_run(folder)
     added.configs["run2"]["data.train.more.parquet"] = 3.0
     assert any(event.text.endswith("16 → 32, data.train.more.parquet none → 3.0") for event in added.events)
+
+
+def test_an_empty_mapping_differs_by_its_entries() -> None:
+    data = {"data.train.a.parquet": 1.0}
+    assert differences({"data.train": {}}, data) == {"data.train.a.parquet": (None, 1.0)}
+    assert differences(data, {"data.train": {}}) == {"data.train.a.parquet": (1.0, None)}
 
 
 def test_resumes_are_read_from_what_the_run_notes(folder: Path) -> None:

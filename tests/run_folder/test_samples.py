@@ -87,19 +87,6 @@ def test_every_rank_gets_the_texts_that_are_kept_and_no_others(num_kept: int | N
     assert results == [[(uid, sibling, str(sibling)) for uid, sibling in places]] * 3
 
 
-def test_a_resumed_run_leaves_the_texts_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
-    whole, first = (
-        Run(tmp_path / name, num_steps=steps, interval=1) for name, steps in (("whole", 4), ("parts", 2))
-    )
-    whole.fit()
-    first.fit()
-    lost = first.folder / "samples" / "step-00000099-main.jsonl"  # it had gone on after its last checkpoint
-    lost.write_text("{}\n")
-    first.resume(num_steps=4).fit()
-    assert kept(whole.folder).keys() == {0, 1, 2, 3, 4}
-    assert kept(first.folder) == kept(whole.folder)
-
-
 def test_a_stage_and_the_next_keep_their_texts_of_the_step_between_them(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=2, every=1)
     run.fit()
