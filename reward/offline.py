@@ -17,7 +17,7 @@ from reward.extract import answer_tag, is_open_thought, last_box, thinks, visibl
 from reward.graders import grader
 from reward.graders.code.blocks import code_blocks
 from reward.graders.grade import InvalidTask
-from reward.graders.math.in_words import TYPES, explained
+from reward.graders.math.rules import TYPES, explained
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
@@ -168,8 +168,8 @@ def explanation(request: ScoreRequest, result: ScoreResult) -> Iterator[str]:
     yield f"status     {result.status.value}"
     yield f"score      {'none' if result.score is None else f'{result.score:g}'}"
     yield f"verdict    {result.verdict}: {VERDICTS.get(result.verdict, 'see details')}"
-    for label, sentence in explained(details):
-        yield f"{label:<10} {sentence}"
+    for sentence in explained(details):
+        yield f"rule       {sentence}"
     for key, value in result.details.items():
         if key not in details or key not in _EXPLAINED:
             yield f"  {key:<18} {_short(value)}"

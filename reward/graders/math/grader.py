@@ -6,6 +6,7 @@ the papers that grades instead (see `papers`). `details` say both types and the 
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Mapping
@@ -20,11 +21,11 @@ from reward.graders.math.compare import compare
 from reward.graders.math.limits import is_shallow
 from reward.graders.math.page import Unreadable
 from reward.graders.math.reading import Reading, read
+from reward.graders.math.rules import Rule
 from reward.graders.math.values import Text
 
 VERIFIERS = ("reading", "papers", "deepscaler", "math_verify")
 """What a task's "verifier" may name: this module's own comparison (the default), or one of `papers`."""
-_BARE_LOG = re.compile(r"\\log(?![a-zA-Z_\s]*_)")
 _MAX_GOLD = 5_000
 _LONGEST_SHOWN = 500
 _TYPICAL = r"""
@@ -35,22 +36,9 @@ _TYPICAL = r"""
 (1,2)\cup(3,4); \{1,2,3\}; 1,2,3; \emptyset; x=5; y=2x+1; x^2+y^2=4; x<3; x\ge 2; 1\le x<4; x=1,x=2; x\in[0,1]
 x\ne 0; \text{yes}; \lfloor x\rfloor; \infty; \begin{pmatrix}1&2\\3&4\end{pmatrix}
 \begin{bmatrix}1\\2\end{bmatrix}; \sum_{k=1}^{n}k; \frac{n(n+1)}{2}; \pm 3; \mathbb{R}
+\mathbb{R}\setminus[-2,2]; x
 """
-"""Expressions parsed before workers are forked, because the parser builds its tables lazily."""
-_LATE = """
-abc assumptions.handlers.calculus assumptions.handlers.common assumptions.handlers.matrices assumptions.handlers.ntheory
-assumptions.handlers.order assumptions.handlers.sets assumptions.lra_satask assumptions.predicates.matrices
-assumptions.predicates.sets assumptions.satask assumptions.wrapper combinatorics.coset_table combinatorics.fp_groups
-combinatorics.galois combinatorics.homomorphisms concrete.delta discrete.recurrences integrals.heurisch
-integrals.manualintegrate integrals.risch logic.algorithms.dpll logic.algorithms.dpll2 logic.algorithms.lra_theory
-matrices.expressions.applyfunc polys.dispersion polys.distributedmodules polys.domains.old_fractionfield
-polys.domains.old_polynomialring polys.domains.quotientring polys.numberfields.resolvent_lookup sets.handlers.add
-sets.handlers.comparison sets.handlers.functions sets.handlers.intersection sets.handlers.issubset sets.handlers.mul
-sets.handlers.power sets.handlers.union sets.setexpr tensor.array.array_derivatives
-tensor.array.expressions tensor.tensor
-"""
-"""The modules of sympy that its functions import when they are called, except those that print, plot or generate code:
-found by reading the imports within functions of all modules that a worker has loaded."""
+"""Answers that are graded before workers are forked, so that sympy has imported by then what it imports late."""
 
 
 def check(task: Mapping[str, Any]) -> None:
@@ -89,10 +77,10 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     details: dict[str, Any] = {"extracted": box[:_LONGEST_SHOWN], "gold": gold_text[:_LONGEST_SHOWN]}
     if not is_shallow(box):
         return Grade(score=0.0, verdict="too_deep", details=details)
-    verdict, findings = judge(box, gold_text, task.get("evaluated", False))
-    if verdict != "correct" and len(boxes := joined_boxes(text)) > 1:
-        joined, more = judge(", ".join(boxes), gold_text, task.get("evaluated", False))
-        verdict, findings = (joined, more | {"joined": True}) if joined == "correct" else (verdict, findings)
+    boxes = joined_boxes(text)
+    answers = (box, ", ".join(boxes)) if len(boxes) > 1 else (box,)
+    judged = [judge(answer, gold_text, task.get("evaluated", False)) for answer in answers]
+    verdict, findings = next((one for one in judged if one[0] == "correct"), judged[0])
     return Grade(score=float(verdict == "correct"), verdict=verdict, details=details | findings)
 
 
@@ -102,25 +90,14 @@ def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[st
     try:
         reading = read(answer)
     except Unreadable as error:
-        is_same = _bare(answer) == _bare(gold)
-        rule = {"rule": "same text"} if is_same else {"reason": str(error)}
-        return "correct" if is_same else "unreadable", rule
-    found = compare(reading, gold_reading, evaluated)
-    if found.equal is False and type_of(gold_reading) in ("list", "set") and type_of(reading) == "number":
-        found = compare(read(answer.replace(",", ", ")), gold_reading, evaluated)  # 81,256 are two numbers
-    if found.equal is False and any(map(_BARE_LOG.search, (answer, gold))):  # which base it has is not said
-        ours, golds = (read(_BARE_LOG.sub(r"\\log_{10}", text)) for text in (answer, gold))
-        found = compare(ours, golds, evaluated)
-    details = {"answer_type": type_of(reading), "gold_type": type_of(gold_reading), "rule": found.rule}
-    if found.equal is not None:
-        return "correct" if found.equal else "wrong", details
-    return ("unreadable", details | {"reason": reading.reason}) if reading.reason else ("wrong", details)
-
-
-def type_of(reading: Reading) -> str:
-    """Returns the name of a value's type, with the kind of a text or of several values."""
-    value = reading.value
-    return getattr(value, "kind", "") or type(value).__name__.lower()
+        if _bare(answer) == _bare(gold):
+            return "correct", {"rule": Rule.SAME_TEXT.value}
+        return "unreadable", {"reason": str(error)}
+    rule = compare(reading, gold_reading, evaluated)
+    details = {"answer_type": reading.type, "gold_type": gold_reading.type, "rule": rule.value}
+    if reading.reason and rule in (Rule.NO_RULE, Rule.NOT_COMPUTED):
+        return "unreadable", details | {"reason": reading.reason}
+    return "correct" if rule.accepts else "wrong", details
 
 
 def _bare(text: str) -> str:
@@ -135,13 +112,11 @@ def _gold(gold: str) -> Reading:
 
 
 def warm_up() -> None:
-    """Imports what sympy and Python import late, and builds the parsers' tables."""
-    for name in _LATE.split():
-        import_module(f"sympy.{name}")
+    """Grades typical answers, for which sympy and Python import more than at their start."""
     if sys.version_info >= (3, 12):
         import_module("_pylong")  # with it Python writes and reads integers of thousands of digits
-    for form in re.split(r";|\n", _TYPICAL):
-        if form.strip():
-            judge(form.strip(), form.strip() + " + z")
+    for form, following in itertools.pairwise(re.split(r"; |\n", _TYPICAL.strip())):
+        for gold in (f"{form} + z", following):
+            judge(form, gold)
     if find_spec("math_verify") is not None:
         _papers().accepts("math_verify", "\\boxed{x)}", "x")  # no expression, for which antlr imports more

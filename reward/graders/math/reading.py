@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import sympy
 
@@ -22,6 +21,7 @@ from reward.graders.math.commands import CURRENCY_SIGNS
 from reward.graders.math.limits import is_cheap
 from reward.graders.math.page import (
     Node,
+    Nodes,
     Unreadable,
     closing,
     is_comma,
@@ -34,6 +34,7 @@ from reward.graders.math.page import (
 from reward.graders.math.sets import EMPTY, REALS, complement
 from reward.graders.math.tokens import JOINING, behind_number, is_noun, is_phrase, plain, tokens
 from reward.graders.math.values import (
+    Ambiguous,
     Clock,
     Expression,
     Interval,
@@ -47,6 +48,7 @@ from reward.graders.math.values import (
     Text,
     Union,
     Value,
+    number_or_expression,
     put,
 )
 
@@ -79,9 +81,15 @@ _MAX_DEPTH = 60
 class Reading:
     """The value of an answer, and what its page shows in one spelling. `reason`: why it is no more than a page."""
 
-    value: Value
+    value: Value | Ambiguous
     shown: str
     reason: str = ""
+
+    @property
+    def type(self) -> str:
+        """The name of the value's type, with the kind of a text or of several values."""
+        value = self.value.first if isinstance(self.value, Ambiguous) else self.value
+        return getattr(value, "kind", "") or type(value).__name__.lower()
 
 
 @lru_cache(maxsize=4096)
@@ -100,13 +108,32 @@ def read(text: str) -> Reading:
     if not is_cheap(shown):
         return Reading(Text("page", shown), shown, "it is too expensive to compute")
     try:
-        return Reading(_value(nodes), shown)
+        return Reading(_whole_value(nodes), shown)
     except Unreadable as error:
         return Reading(Text("page", shown), shown, str(error))
     except RecursionError:  # whose text depends on the depth at the start
         return Reading(Text("page", shown), shown, "sympy cannot compute it")
     except expression.SYMPY_ERRORS as error:
         return Reading(Text("page", shown), shown, f"sympy cannot compute it: {error}")
+
+
+def _whole_value(nodes: Nodes) -> Value | Ambiguous:
+    value = _value(nodes)
+    if isinstance(value, Number) and any(map(is_comma, nodes)):
+        pairs = ((node, Node("space", " ")) if is_comma(node) else (node,) for node in nodes)
+        return Ambiguous(value, _value(itertools.chain.from_iterable(pairs)), "comma")
+    decimal = _with_decimal_logarithms(nodes)
+    return Ambiguous(value, _value(decimal), "logarithm") if decimal != nodes else value
+
+
+def _with_decimal_logarithms(nodes: Nodes) -> Nodes:
+    """Returns nodes with `\\lg` for each `\\log` without a base."""
+    found = []
+    for node, following in itertools.zip_longest(nodes, nodes[1:]):
+        is_bare = node == Node("function", "\\log") and not (following and following.kind == "sub")
+        parts = tuple(map(_with_decimal_logarithms, node.parts))
+        found.append(Node(node.kind, "\\lg" if is_bare else node.text, parts))
+    return tuple(found)
 
 
 def _value(nodes: Iterable[Node], depth: int = 0) -> Value:
@@ -419,7 +446,7 @@ def _matrix(nodes: list[Node], depth: int) -> Value | None:
         value, pending = expression.parse(nodes)
         if pending or not isinstance(value, sympy.MatrixBase):
             raise Unreadable("a determinant or a product of matrices is left to carry out")
-        return Matrix(tuple(tuple(map(_of_sympy, row)) for row in value.tolist()))
+        return Matrix(tuple(tuple(map(number_or_expression, row)) for row in value.tolist()))
     are_cases = alone[0].text == "cases"
     rows = [[_case(cell) if are_cases else [*cell.parts[0]] for cell in row] for row in alone[0].parts]
     values = tuple(tuple(_value(cell, depth + 1) for cell in row if cell) for row in rows)
@@ -604,7 +631,7 @@ def _quantity(nodes: list[Node], depth: int) -> Value | None:
                 raise Unreadable("a unit stands behind a sum")
             return _with_rest(Quantity(_mathematics(front), unit), rest, depth)
         if (factor := _number_word(nodes[start:end])) is not None:
-            size = _of_sympy(_mathematics(front).value * factor)
+            size = number_or_expression(_mathematics(front).value * factor)
             noun = _unit(rest) if rest else None
             if rest and noun is None:
                 raise Unreadable("something stands behind a number word")
@@ -714,10 +741,6 @@ def _mathematics(nodes: Sequence[Node]) -> Number | Expression:
     if pending or value.free_symbols or value.atoms(sympy.core.function.AppliedUndef):
         return Expression(value, pending)
     return Number(value, _places(nodes))
-
-
-def _of_sympy(value: Any) -> Number | Expression:
-    return Expression(value) if value.free_symbols else Number(value)
 
 
 def _places(nodes: Sequence[Node]) -> int | None:

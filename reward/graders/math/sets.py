@@ -1,21 +1,27 @@
-"""Sets of real numbers in all their notations: intervals, inequalities, unions, set-builders, `x \\ne 2`."""
+"""Sets of real numbers in all their notations: intervals, inequalities, unions, set-builders, `x \\ne 2`.
+
+`equal` is the comparison of two values that `compare` passes in, for ends and members that are no numbers.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import sympy
 
-from reward.graders.math.names import is_name
 from reward.graders.math.page import Unreadable
+from reward.graders.math.relations import Equal, is_name, same_name
+from reward.graders.math.rules import Rule
 from reward.graders.math.values import Expression, Interval, Number, Relation, Several, Union, Value
 
 REALS = Interval(Number(-sympy.oo), Number(sympy.oo), "()")
 EMPTY = Several("set", ())
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _BRACKETS = {"<": "()", "<=": "[]"}
+_MAX_ITEMS = 60
 Parts = list[Interval | Several]
 
 
@@ -34,12 +40,6 @@ def without_points(points: Sequence[Value]) -> Union:
         raise Unreadable("a set without what is no number")
     edges = [-sympy.oo, *sorted(ends, key=lambda value: value.evalf(30)), sympy.oo]
     return Union(tuple(Interval(Number(low), Number(high), "()") for low, high in itertools.pairwise(edges)))
-
-
-def same_numbers(ours: RealSet, golds: RealSet) -> bool:
-    """Whether two sets with numbers for ends hold the same numbers: (1,2] and (2,3) together are (1,3)."""
-    one, other = _to_sympy(ours.parts), _to_sympy(golds.parts)
-    return one is not None and one == other
 
 
 def complement(value: Value) -> Union | None:
@@ -117,19 +117,16 @@ def _joined(sets: Sequence[RealSet | None], kind: str) -> RealSet | None:
         return None
     if kind == "or":
         return RealSet([part for one in found for part in one.parts], names[0])
-    lines = [part for one in found for part in one.parts if isinstance(part, Interval)]
-    lower, upper = (
-        [line for line in lines if not is_infinite(getattr(line, end))] for end in ("low", "high")
-    )
     inner = [_to_sympy(one.parts) for one in found]
     if names[0] is not None and None not in inner:
         return RealSet(_from_sympy(sympy.Intersection(*inner)), names[0])
+    lines = [part for one in found for part in one.parts if isinstance(part, Interval)]
+    lower = [line for line in lines if not is_infinite(line.low)]
+    upper = [line for line in lines if not is_infinite(line.high)]
     if (
         names[0] is None
-        or len(found) != 2
-        or len(lines) != 2
-        or len(lower) != 1
-        or len(upper) != 1
+        or not len(found) == len(lines) == 2
+        or not len(lower) == len(upper) == 1
         or lower == upper
     ):
         return None
@@ -153,22 +150,65 @@ def _solved(relation: Relation) -> RealSet | None:
             return RealSet([Interval(negative, high, f"({last}")], name)
         case (low, name) if is_name(name) and not _holds(low, name):
             return RealSet([Interval(low, positive, f"{first})")], name)
-        case (Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,))), Number() as size) if (
-            size.value.is_positive
+        case (Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,))), Number(value=size)) if (
+            size.is_positive
         ):
-            return RealSet([Interval(Number(-size.value), size, _BRACKETS[signs[0]])], Expression(symbol))
-        case (Number() as size, Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,)))) if (
-            size.value.is_positive
+            return RealSet([Interval(Number(-size), Number(size), _BRACKETS[signs[0]])], Expression(symbol))
+        case (Number(value=size), Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,)))) if (
+            size.is_positive
         ):
-            left = Interval(negative, Number(-size.value), f"({last}")
-            return RealSet([left, Interval(size, positive, f"{first})")], Expression(symbol))
+            below, above = (
+                Interval(negative, Number(-size), f"({last}"),
+                Interval(Number(size), positive, f"{first})"),
+            )
+            return RealSet([below, above], Expression(symbol))
     return None
 
 
 def _holds(value: Value, name: Value) -> bool:
     """Whether a variable occurs in a value."""
-    return (
-        isinstance(value, Expression)
-        and isinstance(name, Expression)
-        and bool(value.value.free_symbols & name.value.free_symbols)
+    are_expressions = isinstance(value, Expression) and isinstance(name, Expression)
+    return are_expressions and bool(value.value.free_symbols & name.value.free_symbols)
+
+
+# ------------------------------------------------------------------------------------- the comparison
+def same_set(ours: RealSet, golds: RealSet, equal: Equal) -> Rule | None:
+    """Compares two sets: as sets of numbers ((1,2] and (2,3) together are (1,3)), else part by part."""
+    if ours.name is not None and golds.name is not None and not same_name(ours.name, golds.name, equal):
+        return None
+    one, other = _to_sympy(ours.parts), _to_sympy(golds.parts)
+    if one is not None and one == other:
+        return Rule.SET_OF_NUMBERS
+    same_part = partial(_same_part, equal=equal)
+    return Rule.SET_OF_NUMBERS.when(paired(_one_set(ours.parts), _one_set(golds.parts), same_part))
+
+
+def _one_set(parts: Parts) -> list[Value]:
+    """Joins the finite sets of a union to one."""
+    points = [item for part in parts if isinstance(part, Several) for item in part.items]
+    found: list[Value] = [part for part in parts if isinstance(part, Interval)]
+    return [*found, Several("set", tuple(points))] if points or not found else found
+
+
+def _same_part(answer: Value, gold: Value, equal: Equal) -> bool:
+    if isinstance(answer, Several) and isinstance(gold, Several):
+        return paired(answer.items, gold.items, equal)
+    if not (isinstance(answer, Interval) and isinstance(gold, Interval)):
+        return False
+    ends = zip((answer.low, answer.high), (gold.low, gold.high), answer.brackets, gold.brackets, strict=True)
+    return all(
+        equal(one, other) and (ours == golds or is_infinite(other)) for one, other, ours, golds in ends
     )
+
+
+def paired(ours: Sequence[Value], golds: Sequence[Value], same: Callable[[Value, Value], object]) -> bool:
+    """Whether each of the golds matches another one of ours."""
+    if len(ours) != len(golds) or len(golds) > _MAX_ITEMS:
+        return False
+    left = [*ours]
+    for gold in golds:
+        found = next((one for one in left if same(one, gold)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True

@@ -135,11 +135,18 @@ Value = (
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Whether two values are equal, and the rule that says so. `equal` is None where no rule applies."""
+class Ambiguous:
+    """A whole answer that means one of two values. `of`: "comma" (81,256 is a number, or a list of two), "logarithm"
+    (without a base, natural or decimal)."""
 
-    equal: bool | None
-    rule: str
+    first: Value
+    second: Value
+    of: str
+
+
+def number_or_expression(value: Any) -> Number | Expression:
+    """Returns a value of sympy as a number, or as an expression if it has variables."""
+    return Expression(value) if value.free_symbols else Number(value)
 
 
 def put(value: Value, variable: Any, other: Any) -> Value:
@@ -151,7 +158,6 @@ def put(value: Value, variable: Any, other: Any) -> Value:
             sides = tuple(put(side, variable, other) for side in value.sides)
             return Relation(sides, value.signs, value.modulus)
         case Several():
-            return Several(
-                value.kind, tuple(put(item, variable, other) for item in value.items), value.brackets
-            )
+            items = tuple(put(item, variable, other) for item in value.items)
+            return Several(value.kind, items, value.brackets)
     return value

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from reward.graders.math import grader
-from reward.graders.math.in_words import RULES
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "equal_answers.md"
@@ -29,8 +28,6 @@ def pairs() -> list[tuple[str, str, str]]:
 def test_the_page_is_right(gold: str, answer: str, verdict: str) -> None:
     found, details = grader.judge(answer, gold)
     assert (found == "correct") == (verdict == "correct"), details
-    rule = details.get("rule", "differs")
-    assert rule.startswith("differs") or rule in RULES, "reward explain has words for it"
 
 
 def test_the_page_has_pairs_of_both_kinds() -> None:

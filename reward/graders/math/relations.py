@@ -1,0 +1,207 @@
+"""Compares equations, inequalities, congruences and chains, and says what may stand on the left of `=` as a name.
+
+`equal` is the comparison of two values that `compare` passes in, since the sides of a relation are values too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+
+from reward.graders.math import words
+from reward.graders.math.equality import constant_ratio
+from reward.graders.math.rules import Rule
+from reward.graders.math.values import (
+    Expression,
+    Number,
+    Option,
+    Quantity,
+    Ratio,
+    Relation,
+    Several,
+    Text,
+    Value,
+)
+
+Equal = Callable[[Value, Value], Rule | None]
+OPTIONS = tuple("ABCDEFGH")
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
+_NAMED_FUNCTIONS = (sympy.sin, sympy.cos, sympy.tan, sympy.cot, sympy.log)
+_TWO_LETTERS = ({"\\Delta"}, {"p", "H"})
+"""Symbols of which a name of two letters consists: \\Delta H and its like, pH."""
+
+
+# ------------------------------------------------------------------------------------- names
+def is_name(value: Value) -> bool:
+    """Whether a value is a name, which may be left out: x, f(x), AB, |AB|, AB/CD, (x, y), `Area`."""
+    match value:
+        case Expression():
+            return not value.pending and value.quantity is None and _is_plain(value.value)
+        case Text(kind="words" | "name"):
+            return words.is_name(value.text)
+        case Text(kind="page"):
+            return not re.search(r"\d", value.text) and words.is_name(re.sub(r"[^A-Za-z']+", " ", value.text))
+        case Several(kind="tuple" | "list", items=items):
+            names = [
+                str(item.value) for item in items if isinstance(item, Expression) and item.value.is_Symbol
+            ]
+            return len(names) == len(items) and names == sorted(names)
+        case Option(value=None):
+            return True
+        case Ratio():
+            return all(map(is_name, value.terms))
+    return False
+
+
+def _is_plain(value: Any) -> bool:
+    if value.is_Symbol or isinstance(value, sympy.core.function.AppliedUndef):
+        return True
+    if isinstance(value, sympy.Abs):
+        return not value.args[0].is_Symbol and _is_plain(value.args[0])
+    powers = value.as_powers_dict() if value.is_Mul else {}
+    if not powers or not all(base.is_Symbol for base in powers):
+        return False
+    if len(powers) == 2 and any(symbols <= {*map(str, powers)} for symbols in _TWO_LETTERS):
+        return True
+    are_points = all(re.fullmatch("[A-Z]'?", base.name) and abs(power) == 1 for base, power in powers.items())
+    return are_points and sum(powers.values()) >= 0
+
+
+def names_a_number(value: Value) -> bool:
+    """Whether the value of a side is what a question may ask for: a name, sin A, or a + b. Not so 2x, from which x is
+    still to be found."""
+    if is_name(value):
+        return True
+    if not isinstance(value, Expression) or value.quantity is not None:
+        return False
+    if value.pending:
+        return True  # \gcd(a, b)
+    function = value.value
+    if function.is_Pow and function.base.is_Symbol and function.base.name.startswith("\\|"):
+        return True  # |v|^2
+    is_of_a_name = isinstance(function, _NAMED_FUNCTIONS) and function.args[0].is_Symbol
+    return len(function.free_symbols) > 1 or is_of_a_name
+
+
+def named(relation: Relation) -> Value | None:
+    """Returns the value of `x = 5` or `5 = x`, or the set of `x \\in S`; None for other relations."""
+    left, right = relation.sides[0], relation.sides[-1]
+    if relation.modulus is not None or not is_name(left):
+        is_turned = relation.modulus is None and relation.signs == ("=",) and is_name(right)
+        return left if is_turned else None
+    return right if relation.signs == ("in",) or {*relation.signs} == {"="} else None
+
+
+def same_name(one: Value, other: Value, equal: Equal) -> bool:
+    """Whether two names of values are the same."""
+    if isinstance(one, Text) and isinstance(other, Text):
+        return one.text == other.text
+    return type(one) is type(other) and equal(one, other) is not None
+
+
+# ------------------------------------------------------------------------------------- chains
+def value_of_chain(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
+    """Compares an equation or chain with a gold that is no relation: every side but names must be right."""
+    if not {*chain.signs} <= {"=", "~"}:
+        return None
+    sides: list[Value] = []
+    if isinstance(gold, Text) or (isinstance(gold, Expression) and str(gold.value) in OPTIONS):
+        sides = [*chain.sides]
+    else:
+        names = names_a_number if isinstance(gold, Number | Quantity) else is_name
+        for place, side in enumerate(chain.sides):
+            is_last = place == len(chain.sides) - 1
+            if (names(side) and not is_last) or (is_name(side) and is_last and sides):
+                continue
+            if not (sides and chain.signs[place - 1] == "~" and _is_rounding(side, sides[-1])):
+                sides.append(side)
+    return Rule.VALUE_OF_A_CHAIN.when(sides and all(equal(side, gold) for side in sides))
+
+
+def residue(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
+    """Compares a residue with its modulus, `12 (mod 13)`, with the gold, a number from 0 to the modulus."""
+    is_named = len(chain.sides) == 1 or (chain.signs in (("==",), ("=",)) and is_name(chain.sides[0]))
+    if not is_named or not isinstance(gold, Number) or not isinstance(chain.modulus, Number):
+        return None
+    is_in_range = gold.value.is_Integer and 0 <= gold.value < chain.modulus.value
+    return Rule.RESIDUE.when(is_in_range and equal(chain.sides[-1], gold))
+
+
+def _is_rounding(side: Value, value: Value) -> bool:
+    """Whether a decimal behind `about` may be a rounding of the value before it, which counts."""
+    if not (isinstance(side, Number) and isinstance(value, Number)):
+        return False
+    if side.places is None or value.value.is_Integer:
+        return False
+    ratio = sympy.N(side.value / value.value)
+    return bool(ratio.is_real and 0.1 < ratio < 10)
+
+
+# ------------------------------------------------------------------------------------- two relations
+def same_relation(answer: Relation, gold: Relation, equal: Equal) -> Rule | None:
+    """Compares two relations that describe no set of numbers, or only one of which does."""
+    if gold.modulus is not None or answer.modulus is not None:
+        return _same_congruence(answer, gold, equal)
+    if {*answer.signs} == {*gold.signs} == {"="}:
+        return _same_equation(answer, gold, equal)
+    if answer.signs == gold.signs and all(map(equal, answer.sides, gold.sides)):
+        return Rule.RELATION
+    return _same_inequality(answer, gold) if len(answer.signs) == len(gold.signs) == 1 else None
+
+
+def is_negated(relation: Relation) -> bool:
+    """Whether an inequality is as good as solved: -x > -3."""
+    left = relation.sides[0]
+    is_negative = isinstance(left, Expression) and bool((-left.value).is_Symbol)
+    return is_negative and isinstance(relation.sides[-1], Number)
+
+
+def _same_congruence(answer: Relation, gold: Relation, equal: Equal) -> Rule | None:
+    if answer.modulus is None or gold.modulus is None or not equal(answer.modulus, gold.modulus):
+        return None
+    if {*answer.signs, *gold.signs} - {"==", "="} or len(answer.sides) > 2:
+        return None
+    if len(answer.sides) == len(gold.sides) == 2 and not same_name(answer.sides[0], gold.sides[0], equal):
+        return None
+    match answer.sides[-1], gold.sides[-1], gold.modulus:
+        case Number(value=one), Number(value=other), Number(value=modulus):
+            return Rule.CONGRUENCE.when((one - other) % modulus == 0)
+    return Rule.CONGRUENCE.when(equal(answer.sides[-1], gold.sides[-1]))
+
+
+def _same_equation(answer: Relation, gold: Relation, equal: Equal) -> Rule | None:
+    ours, golds = named(answer), named(gold)
+    if ours is not None and golds is not None:
+        names = [one.sides[0] if is_name(one.sides[0]) else one.sides[-1] for one in (answer, gold)]
+        if same_name(*names, equal):
+            between = [side for side in answer.sides[1:-1] if not is_name(side)]
+            return Rule.VALUE_OF_A_NAME.when(all(equal(side, golds) for side in [*between, ours]))
+    if isinstance(golds, Number | Quantity) or len(answer.sides) != 2 or len(gold.sides) != 2:
+        return None  # 2x = 10 is not yet x = 5
+    one, other = _left_less_right(answer), _left_less_right(gold)
+    if one is None or other is None:
+        orders = (answer.sides, answer.sides[::-1])
+        return Rule.SIDES.when(any(all(map(equal, order, gold.sides)) for order in orders))
+    one, other = (sympy.together(value).as_numer_denom()[0] for value in (one, other))
+    return Rule.EQUATION.when(constant_ratio(one, other) is not None)
+
+
+def _left_less_right(relation: Relation) -> Any | None:
+    """Returns the left side less the right side; None unless both are numbers or expressions."""
+    left, right = relation.sides
+    if not (isinstance(left, Number | Expression) and isinstance(right, Number | Expression)):
+        return None
+    return left.value - right.value
+
+
+def _same_inequality(answer: Relation, gold: Relation) -> Rule | None:
+    """Compares `2x < y` and `y > 2x`: all on one side, up to a factor that turns the sign if it is negative."""
+    one, other = _left_less_right(answer), _left_less_right(gold)
+    if one is None or other is None or (ratio := constant_ratio(one, other)) is None:
+        return None
+    sign = answer.signs[0]
+    sign = _TURNED.get(sign, "") if sympy.N(ratio) < 0 else sign
+    return Rule.INEQUALITY.when(sign == gold.signs[0] and sign in _TURNED)
