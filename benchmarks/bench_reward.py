@@ -255,13 +255,13 @@ def fresh_pools(method: str, seconds: float, workers: int) -> tuple[list[float],
 
 # ------------------------------------------------------------------------------------- correctness
 PAPERS = ("math_verify", "deepscaler", "papers")
-"""The papers' verifiers, which the service is compared with (reward/graders/math/papers.py)."""
+"""The papers' verifiers, which the service is compared with (reward/graders/papers.py)."""
 
 
 def papers_verdict(verifier: str, response: str, gold: str) -> bool:
     """Returns the verdict of one of the papers' verifiers on a response."""
     from reward.extract import visible_text
-    from reward.graders.math.papers import accepts
+    from reward.graders.papers import accepts
 
     return accepts(verifier, visible_text(response), gold)
 

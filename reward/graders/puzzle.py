@@ -15,7 +15,7 @@ Differences from the library with every credit:
   0.05. Here the grids of an entry become tuples again.
 * Nine scorers evaluate the answer as Python. Four (`LITERAL_TASKS`) expect a list: here the answer must be a Python
   literal. Five (`EXPRESSION_TASKS`) pass it to sympy's `parse_expr`: here it must be harmless arithmetic
-  (reward.graders.math.safe) with names of functions and variables only, since `Integral(f, x)` does not answer an
+  (reward.graders.safe) with names of functions and variables only, since `Integral(f, x)` does not answer an
   integral; the reference answer's own text is accepted. In two of them (`NUMBER_TASKS`) the answer may contain only
   integers, + - * / and brackets, because `1e2` and `x/x` would get numbers for free. Anything else is refused.
 * A scorer that raises on odd text (prime_factorization, boxnet) gives 0, verdict `scorer_error`.
@@ -36,10 +36,9 @@ from reasoning_gym.factory import DATASETS
 
 from reward.extract import answer_tag, is_literal
 from reward.graders.grade import Grade, InvalidTask, require
-from reward.graders.math.limits import is_cheap
-from reward.graders.math.safe import has_known_names, is_harmless
 from reward.graders.puzzle_corrections import correct_score
 from reward.graders.puzzle_credit import floor, training_credit
+from reward.graders.safe import has_known_names, is_cheap, is_harmless
 
 LITERAL_TASKS = frozenset({"spiral_matrix", "string_insertion", "binary_matrix", "n_queens"})
 EXPRESSION_TASKS = frozenset(

@@ -27,7 +27,7 @@ from typing import Any
 from reasoning_gym.logic.knights_knaves import VALID_ROLES
 
 from reward.graders.grade import is_number
-from reward.graders.math.safe import parse_safely
+from reward.graders.safe import parse_safely
 
 Entry = Mapping[str, Any]
 Score = Callable[[str, Entry], float]

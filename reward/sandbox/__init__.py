@@ -28,5 +28,5 @@ Not covered:
     keeps CAP_DAC_READ_SEARCH, to reach an interpreter below a closed directory; Landlock confines what it opens. The
     number of threads is limited only by memory. The aarch64 filter is tested by interpretation, not on such a machine.
     Graders of mathematics, puzzles and instructions run in cells too, but one cell serves many responses: they parse
-    text and never evaluate it (reward.graders.math.safe).
+    text and never evaluate it (reward.graders.safe).
 """

@@ -8,7 +8,7 @@ pytest.importorskip(
 )
 
 from reward.graders import grade
-from reward.graders.math.papers import accepts
+from reward.graders.papers import accepts
 
 
 @pytest.mark.parametrize("verifier", ["papers", "deepscaler", "math_verify"])

@@ -13,7 +13,6 @@ from typing import Any
 
 import sympy
 
-from reward.graders.math.limits import MAX_EXPONENT, MAX_FACTORIAL
 from reward.graders.math.page import (
     Node,
     Nodes,
@@ -24,6 +23,7 @@ from reward.graders.math.page import (
     show,
     split,
 )
+from reward.graders.safe import MAX_EXPONENT, MAX_FACTORIAL
 
 _SIMPLE = {
     "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec,

@@ -1,7 +1,7 @@
 """Mathematics and STEM: the last \\boxed{} of a response against the gold, each read once and compared once.
 
 A task is {"answer": gold}; "evaluated": true asks for arithmetic that is carried out; "verifier" names a verifier of
-the papers that grades instead (see `papers`). `details` say both types and the rule that decided.
+the papers that grades instead (reward.graders.papers). `details` say both types and the rule that decided.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any, cast
 from reward.extract import joined_boxes, last_box
 from reward.graders.grade import Grade, InvalidTask, require
 from reward.graders.math.compare import compare
-from reward.graders.math.limits import is_shallow
 from reward.graders.math.page import Unreadable
 from reward.graders.math.reading import Reading, read
 from reward.graders.math.rules import Rule
 from reward.graders.math.values import Text
+from reward.graders.safe import is_shallow
 
 VERIFIERS = ("reading", "papers", "deepscaler", "math_verify")
-"""What a task's "verifier" may name: this module's own comparison (the default), or one of `papers`."""
+"""What a task's "verifier" may name: this module's own comparison (the default), or one of the papers'."""
 _MAX_GOLD = 5_000
 _LONGEST_SHOWN = 500
 _TYPICAL = r"""
@@ -57,7 +57,7 @@ def check(task: Mapping[str, Any]) -> None:
 def _papers() -> ModuleType:
     """Returns the module of the papers' verifiers. Raises InvalidTask where the extra is not installed."""
     try:
-        return import_module("reward.graders.math.papers")
+        return import_module("reward.graders.papers")
     except ModuleNotFoundError as error:
         raise InvalidTask(
             f"the task's \"verifier\", one of the papers', needs {error.name}: start the service in an environment "

@@ -18,7 +18,6 @@ import sympy
 
 from reward.graders.math import expression, page, units, words
 from reward.graders.math.commands import CURRENCY_SIGNS
-from reward.graders.math.limits import is_cheap
 from reward.graders.math.page import (
     Node,
     Nodes,
@@ -51,6 +50,7 @@ from reward.graders.math.values import (
     number_or_expression,
     put,
 )
+from reward.graders.safe import is_cheap
 
 _SETS: dict[str, Value] = {"\\mathbb{R}": REALS, "\\emptyset": EMPTY}
 _PHRASES: dict[str, Value] = {

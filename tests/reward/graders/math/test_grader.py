@@ -141,7 +141,7 @@ def test_an_unknown_verifier_is_an_invalid_task(verifier: object) -> None:
 def test_the_papers_verifiers_are_refused_where_they_are_not_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "reward.graders.math.papers", raising=False)
+    monkeypatch.delitem(sys.modules, "reward.graders.papers", raising=False)
     monkeypatch.setitem(sys.modules, "math_verify", None)
     for verifier in ("papers", "deepscaler", "math_verify"):
         with pytest.raises(InvalidTask, match=r"needs math_verify: .*pip install .*papers") as caught:

@@ -21,8 +21,7 @@ from sympy.parsing import sympy_parser
 
 from reward.extract import last_box
 from reward.graders.grade import Grade
-from reward.graders.math.limits import MAX_CHARACTERS, is_cheap, is_shallow
-from reward.graders.math.safe import parse_safely
+from reward.graders.safe import MAX_CHARACTERS, is_cheap, is_shallow, parse_safely
 
 for _name in ("math_verify", "math_verify.parser", "math_verify.grader", "math_verify.utils"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # it logs model text
