@@ -17,8 +17,9 @@ from typing import Any
 
 import sympy
 
-from reward.graders.math import expression, units
-from reward.graders.math.equality import Undecided, is_at_most, is_zero, same_expression
+from reward.graders.math import units
+from reward.graders.math.arithmetic import INTEGER, SYMPY_ERRORS, symbol
+from reward.graders.math.equality import Undecided, same_expression, same_number, with_constant_of
 from reward.graders.math.reading import Reading
 from reward.graders.math.relations import (
     OPTIONS,
@@ -29,7 +30,7 @@ from reward.graders.math.relations import (
     value_of_chain,
 )
 from reward.graders.math.rules import Rule
-from reward.graders.math.sets import RealSet, as_set, is_infinite, paired, same_set
+from reward.graders.math.sets import RealSet, as_set, paired, same_set
 from reward.graders.math.values import (
     Ambiguous,
     Clock,
@@ -45,27 +46,23 @@ from reward.graders.math.values import (
     Text,
     Union,
     Value,
+    first_meaning,
     number_or_expression,
     put,
 )
 
-_ENOUGH = sympy.Rational(1, 10**12)
-"""Twelve right digits of a decimal are as good as the exact number."""
-_MIN_SIGNIFICANT = 3
-_MANY_PLACES = 6
 _ERAS = ("BC", "AD", "BCE", "CE")
 _DIGITS = r"\d[\d, ]*(?:\.\d+)?|\.\d+"
 _EVALUATED = re.compile(
     rf"\(?-?(?:\\\$|[€£¥₹])?(?:(?:{_DIGITS})(?:\\times10\^\{{-?\d+\}}|[eE]-?\d+)?|\d*\\frac\{{(\d+)\}}\{{(\d+)\}}|(\d+)/(\d+))\)?"
     r"(?:\\%|\^\\circ|\s*\\text\{(?!times|plus|minus|divided|over|choose).*)?"
 )
-_CONSTANTS = frozenset(("C", "c", "K", "k", "C_{1}", "c_{1}", "D"))
 _ANGLE, _RADIAN, _FRACTION = (("angle", 1),), (("radian", 1),), (("fraction", 1),)
 
 
 def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Rule:
     """Returns the rule that accepts an answer, or that says why not. `evaluated`: arithmetic must be carried out."""
-    if evaluated and not _is_evaluated(answer.shown, gold.value):
+    if evaluated and not _is_evaluated(answer.shown, first_meaning(gold.value)):
         return Rule.NOT_EVALUATED
     if _spelling(answer) == _spelling(gold):
         return Rule.SAME_PAGE
@@ -97,7 +94,7 @@ def _decided(answer: Value, gold: Value) -> Rule:
         return _equal(answer, gold) or _without_percent(answer, gold) or Rule.DIFFERS
     except Undecided:
         return Rule.NO_RULE
-    except expression.SYMPY_ERRORS:
+    except SYMPY_ERRORS:
         return Rule.NOT_COMPUTED
 
 
@@ -169,42 +166,20 @@ def _is_many(gold: Value) -> bool:
 def _equal_number(answer: Value, gold: Number) -> Rule | None:
     match answer:
         case Number():
-            return _same_number(answer, gold)
+            return same_number(answer, gold)
         case Quantity(size=Number() as size, unit=unit):
             if unit.name in _ERAS:
                 return None
             if _is_percent(unit):
-                return _same_number(Number(size.value / 100), gold)
+                return same_number(Number(size.value / 100), gold)
             if unit.dimension == _ANGLE and gold.value.has(sympy.pi):
-                return _same_number(Number(size.value * sympy.pi / 180), gold)
-            return Rule.WITHOUT_UNIT.when(_same_number(size, gold))
+                return same_number(Number(size.value * sympy.pi / 180), gold)
+            return Rule.WITHOUT_UNIT.when(same_number(size, gold))
         case Ratio(terms=(Number() as first, Number() as second)) if second.value != 0:
-            return Rule.RATIO_AS_QUOTIENT.when(_same_number(Number(first.value / second.value), gold))
+            return Rule.RATIO_AS_QUOTIENT.when(same_number(Number(first.value / second.value), gold))
         case Several(kind="set", items=(Number() as single,)):
-            return _same_number(single, gold)
+            return same_number(single, gold)
     return None
-
-
-def _same_number(answer: Number, gold: Number) -> Rule | None:
-    if answer.value == gold.value:
-        return Rule.NUMBER
-    if answer.value.is_infinite or gold.value.is_infinite:
-        return None
-    difference = answer.value - gold.value
-    if answer.places is None and gold.places is None:
-        return Rule.NUMBER.when(is_zero(difference))
-    if gold.places is None:
-        is_near = not gold.value.is_Integer and is_at_most(difference, _ENOUGH * abs(gold.value))
-        return Rule.TWELVE_DIGITS.when(is_near)
-    last = sympy.Rational(10) ** -gold.places
-    significant = _MANY_PLACES if answer.places is not None else _MIN_SIGNIFICANT
-    is_longer = answer.places is None or answer.places > gold.places >= _MANY_PLACES
-    if answer.value.is_Rational and answer.places is None:  # 561/449 is not 1.25
-        significant += 1
-        is_longer = bool({*sympy.factorint(answer.value.q, limit=10)} - {2, 5})
-    is_long_enough = is_longer and abs(gold.value) >= last * 10 ** (significant - 1)
-    is_rounded = is_long_enough and not answer.value.is_Integer
-    return Rule.ROUNDED.when(is_rounded and is_at_most(difference, last / 2))
 
 
 def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
@@ -214,7 +189,7 @@ def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
         case Expression():
             if not answer.pending <= gold.pending:
                 return None
-            ours = _with_constant_of(answer.value, gold.value)
+            ours = with_constant_of(answer.value, gold.value)
             return Rule.EXPRESSION.when(same_expression(ours, gold.value))
         case Quantity():
             if gold.quantity is not None:
@@ -222,8 +197,6 @@ def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
             return Rule.WITHOUT_UNIT.when(
                 not _is_percent(answer.unit) and _equal_expression(answer.size, gold)
             )
-        case Several(kind="set", items=(single,)):
-            return _equal_expression(single, gold)
         case Several(
             kind="list" | "condition",
             items=(first, Relation(sides=(Expression(value=variable), *_)) as domain),
@@ -232,35 +205,17 @@ def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
             return _equal(first, gold) if is_domain else None  # x^2 + 1, x \in R
         case Several(kind="family", items=(first, _)) if len(gold.value.free_symbols) == 1:
             (variable,) = gold.value.free_symbols
-            return _equal(put(first, expression.INTEGER, variable), gold)
+            return _equal(put(first, INTEGER, variable), gold)
         case Several(kind="tuple") | Matrix():
             return Rule.VECTOR.when((vector := _vector(gold)) and _equal(answer, vector))
-        case Text(kind="words", text=text):
-            return Rule.PRODUCT_OF_LETTERS.when(_letters(text) == gold.value)
+        case Text(kind="words"):
+            return _equal_text(gold, answer)
     return None
-
-
-def _letters(text: str) -> Any | None:
-    return sympy.Mul(*map(expression.symbol, text)) if text.isalpha() else None
-
-
-def _with_constant_of(value: Any, gold: Any) -> Any:
-    """Returns an antiderivative with the gold's name for its constant: x^2 + c for x^2 + C."""
-    ours, golds = (
-        [
-            symbol
-            for symbol in one.free_symbols
-            if symbol.name in _CONSTANTS and one.is_Add and symbol in one.args
-        ]
-        for one in (value, gold)
-    )
-    is_other = len(ours) == len(golds) == 1 and ours[0] not in gold.free_symbols
-    return value.subs(ours[0], golds[0]) if is_other else value
 
 
 def _vector(value: Expression) -> Several | None:
     """Returns the tuple that a sum of unit vectors stands for."""
-    axes = [expression.symbol(f"\\hat{{{letter}}}") for letter in "ijk"]
+    axes = [symbol(f"\\hat{{{letter}}}") for letter in "ijk"]
     if not value.value.free_symbols & {*axes}:
         return None
     parts = [sympy.diff(value.value, axis) for axis in axes]
@@ -284,11 +239,11 @@ def _equal_quantity(answer: Value, gold: Quantity) -> Rule | None:
         case Expression(quantity=Quantity() as quantity):
             return _equal_quantity(quantity, gold)
         case Number() if isinstance(gold.size, Number) and _is_percent(gold.unit):
-            return Rule.PERCENT_AS_NUMBER.when(_same_number(answer, Number(gold.size.value / 100)))
+            return Rule.PERCENT_AS_NUMBER.when(same_number(answer, Number(gold.size.value / 100)))
         case Number() if (
             isinstance(gold.size, Number) and gold.unit.dimension == _ANGLE and answer.value.has(sympy.pi)
         ):
-            return Rule.ANGLE_IN_RADIANS.when(_same_number(answer, Number(gold.size.value * sympy.pi / 180)))
+            return Rule.ANGLE_IN_RADIANS.when(same_number(answer, Number(gold.size.value * sympy.pi / 180)))
         case Number() if gold.unit.name in _ERAS:
             return None
         case Number() | Expression():
@@ -348,13 +303,6 @@ def _equal_relation(answer: Value, gold: Relation) -> Rule | None:
     return Rule.RESIDUE.when(len(gold.sides) == 1 and _equal(answer, gold.sides[0]))
 
 
-def _equal_set(answer: Value, gold: Value) -> Rule | None:
-    ours, golds = as_set(answer), as_set(gold)
-    if ours is None and isinstance(answer, Several) and answer.kind == "list":
-        ours = RealSet([Several("set", answer.items)])
-    return None if ours is None or golds is None else same_set(ours, golds, _equal)
-
-
 # ------------------------------------------------------------------------------------- several values
 def _equal_several(answer: Value, gold: Several) -> Rule | None:
     if gold.kind in ("tuple", "compound", "condition", "family"):
@@ -393,8 +341,6 @@ def _items(value: Value, is_answer: bool = False) -> tuple[Value, ...] | None:
     """Returns the members of a list, alternatives or a set, and where the gold is a list those of a tuple. `x = 1, 2`
     names each of them, as `x = \\pm 1` does."""
     match value:
-        case Relation() if (inner := named(value)) is not None:
-            return _items(inner)
         case Several(kind="tuple", brackets="()") if is_answer:
             return value.items  # (1, 2, 3) for 1, 2, 3
         case Matrix(kind="cases") if is_answer:
@@ -418,9 +364,6 @@ def _in_order(answer: Value, gold: Several) -> tuple[Sequence[Value], Sequence[V
     our_names, names = _names(ours), _names(gold.items)
     if our_names is not None and names is None and gold.kind == "tuple":
         return [value for _, value in sorted(our_names)], gold.items
-    if isinstance(answer, Relation) and names is not None and isinstance(answer.sides[0], Several):
-        own = [str(item.value) for item in answer.sides[0].items if isinstance(item, Expression)]
-        return (ours, [value for _, value in sorted(names)]) if own == sorted(own) else None
     if our_names is None and names is not None:
         return ours, [value for _, value in names]
     are_counted = all(isinstance(item, Quantity) for item in gold.items) and len({*map(str, gold.items)}) > 1
@@ -443,14 +386,11 @@ def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
     if gold.kind == "compound" and not isinstance(answer, Matrix | Expression):
         if isinstance(answer, Quantity | Number) and isinstance(gold.items[-1], Text):
             return _equal(answer, gold.items[0])  # 10 for 10 m north
-        is_sum = isinstance(answer, Several) and answer.kind in ("list", "compound")
-        ours = _total(answer.items if is_sum else (answer,))
+        is_several = isinstance(answer, Several) and answer.kind in ("list", "compound")
+        ours = _total(answer.items if isinstance(answer, Several) and is_several else (answer,))
         if (total := _total(gold.items)) is not None:
             return Rule.COMPOUND.when(ours is not None and _equal(ours, total))
     match answer:
-        case Matrix(kind="matrix") if gold.brackets == "()" and (line := _line(answer)) is not None:
-            are_ends = any(map(is_infinite, gold.items))
-            return None if are_ends else _equal_ordered(Several("tuple", line, gold.brackets), gold)
         case Expression() if (vector := _vector(answer)) is not None:
             return _equal_ordered(vector, gold)
         case Several(kind="list") if (
@@ -468,7 +408,7 @@ def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
     if _all_equal(answer.items, gold.items):
         return Rule(gold.kind)
     if gold.kind == "family" and _equal(answer.items[1], gold.items[1]):  # k may as well be -k or k + 1
-        whole = expression.INTEGER
+        whole = INTEGER
         others = (-whole, whole + 1, whole - 1, 1 - whole, -1 - whole)
         return Rule.FAMILY.when(
             any(_equal(put(answer.items[0], whole, other), gold.items[0]) for other in others)
@@ -504,7 +444,7 @@ def _equal_ratio(answer: Value, gold: Ratio) -> Rule | None:
         case Clock(half=""), _:
             return _equal_ratio(_hours_to_minutes(answer), gold)
         case Number(), (Number() as first, Number() as second) if second.value != 0:
-            return Rule.RATIO_AS_QUOTIENT.when(_same_number(answer, Number(first.value / second.value)))
+            return Rule.RATIO_AS_QUOTIENT.when(same_number(answer, Number(first.value / second.value)))
     if not isinstance(answer, Ratio) or len(answer.terms) != len(gold.terms):
         return None
     ours, golds = _terms(answer), _terms(gold)
@@ -555,7 +495,8 @@ def _equal_text(answer: Value, gold: Text) -> Rule | None:
         case Number() if gold.kind == "numeral":
             return Rule.NUMERAL_WITHOUT_BASE.when(str(answer.value) == gold.text.partition("_")[0])
         case Expression() if gold.kind == "words":
-            return Rule.PRODUCT_OF_LETTERS.when(_letters(gold.text) == answer.value)
+            letters = sympy.Mul(*map(symbol, gold.text)) if gold.text.isalpha() else None
+            return Rule.PRODUCT_OF_LETTERS.when(letters == answer.value)
         case Several(kind="list") if gold.kind == "name":
             return Rule.OPTIONS.when(_equal_several(gold, answer))
     return None
@@ -566,8 +507,8 @@ _RULES: dict[type, Callable[[Any, Any], Rule | None]] = {
     Expression: _equal_expression,
     Quantity: _equal_quantity,
     Relation: _equal_relation,
-    Interval: _equal_set,
-    Union: _equal_set,
+    Interval: _set_rule,
+    Union: _set_rule,
     Several: _equal_several,
     Matrix: _equal_matrix,
     Ratio: _equal_ratio,

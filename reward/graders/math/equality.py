@@ -12,6 +12,9 @@ from typing import Any
 
 import sympy
 
+from reward.graders.math.rules import Rule
+from reward.graders.math.values import Number
+
 _POINTS = tuple(
     tuple(sympy.Rational(number, 100) for number in row)
     for row in (
@@ -36,6 +39,11 @@ _FRACTIONS = tuple(
 _WHOLE = frozenset("nmkjNM")
 """Variables that stand for integers."""
 _STEPS = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.factorial2, sympy.binomial)
+_ENOUGH = sympy.Rational(1, 10**12)
+"""Twelve right digits of a decimal are as good as the exact number."""
+_MIN_SIGNIFICANT = 3
+_MANY_PLACES = 6
+_CONSTANTS = frozenset(("C", "c", "K", "k", "C_{1}", "c_{1}", "D"))
 _DIGITS = 1_000
 """Digits to which an irrational difference is computed; to show that it is 0 takes up to 0.1 s of CPU time."""
 _DIGITS_AT_POINTS = 100
@@ -60,6 +68,29 @@ def is_at_most(difference: Any, bound: Any) -> bool:
     """Whether a difference, without its sign, is no larger than a bound."""
     size = sympy.N(abs(difference) - bound, 20, maxn=_DIGITS)
     return bool(size.is_comparable and size <= 0)
+
+
+def same_number(answer: Number, gold: Number) -> Rule | None:
+    """Compares numbers exactly, unless one of them is a decimal that may be a rounded number."""
+    if answer.value == gold.value:
+        return Rule.NUMBER
+    if answer.value.is_infinite or gold.value.is_infinite:
+        return None
+    difference = answer.value - gold.value
+    if answer.places is None and gold.places is None:
+        return Rule.NUMBER.when(is_zero(difference))
+    if gold.places is None:
+        is_near = not gold.value.is_Integer and is_at_most(difference, _ENOUGH * abs(gold.value))
+        return Rule.TWELVE_DIGITS.when(is_near)
+    last = sympy.Rational(10) ** -gold.places
+    significant = _MANY_PLACES if answer.places is not None else _MIN_SIGNIFICANT
+    is_longer = answer.places is None or answer.places > gold.places >= _MANY_PLACES
+    if answer.value.is_Rational and answer.places is None:  # 561/449 is not 1.25
+        significant += 1
+        is_longer = bool({*sympy.factorint(answer.value.q, limit=10)} - {2, 5})
+    is_long_enough = is_longer and abs(gold.value) >= last * 10 ** (significant - 1)
+    is_rounded = is_long_enough and not answer.value.is_Integer
+    return Rule.ROUNDED.when(is_rounded and is_at_most(difference, last / 2))
 
 
 def same_expression(one: Any, other: Any) -> bool:
@@ -128,3 +159,17 @@ def constant_ratio(one: Any, other: Any) -> Any | None:
         is_zero(ratio - ratios[0], _DIGITS_AT_POINTS) for ratio in ratios[1:]
     )
     return ratios[0] if is_constant and not is_zero(ratios[0]) else None
+
+
+def with_constant_of(value: Any, gold: Any) -> Any:
+    """Returns an antiderivative with the gold's name for its constant: x^2 + c for x^2 + C."""
+    ours, golds = (
+        [
+            symbol
+            for symbol in one.free_symbols
+            if symbol.name in _CONSTANTS and one.is_Add and symbol in one.args
+        ]
+        for one in (value, gold)
+    )
+    is_other = len(ours) == len(golds) == 1 and ours[0] not in gold.free_symbols
+    return value.subs(ours[0], golds[0]) if is_other else value

@@ -1,7 +1,7 @@
 """Reads nodes of mathematics as a sympy expression: every node is part of it, or it is unreadable.
 
 Numbers are exact, decimals too. Letters are real variables, case and index included; `e`, `i` and `\\pi` are constants.
-An operation that a question may ask to carry out (a limit, sum, product, integral, derivative, gcd, maximum, floor,
+An operation that a question may ask to carry out (a limit, sum, product, derivative, gcd, maximum, floor,
 determinant) is reported in `pending`.
 """
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import sympy
 
-from reward.graders.math.page import (
+from reward.graders.math.arithmetic import binomial, factorial, raised, repeating, root, rounded, symbol
+from reward.graders.math.nodes import (
     Node,
     Nodes,
     Unreadable,
@@ -23,7 +24,7 @@ from reward.graders.math.page import (
     show,
     split,
 )
-from reward.graders.safe import MAX_EXPONENT, MAX_FACTORIAL
+from reward.graders.safe import MAX_FACTORIAL
 
 _SIMPLE = {
     "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec,
@@ -31,7 +32,7 @@ _SIMPLE = {
     "\\arccot": sympy.acot, "\\arcsec": sympy.asec, "\\arccsc": sympy.acsc, "\\sinh": sympy.sinh,
     "\\cosh": sympy.cosh, "\\tanh": sympy.tanh, "\\coth": sympy.coth, "\\sech": sympy.sech, "\\csch": sympy.csch,
     "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh,
-    "\\exp": lambda value: _power(sympy.E, value),
+    "\\exp": lambda value: raised(sympy.E, value),
     "\\ln": sympy.log, "\\lg": lambda value: sympy.log(value, 10), "\\log": sympy.log, "\\arg": sympy.arg,
     "\\sgn": sympy.sign, "cis": lambda value: sympy.exp(sympy.I * value),
 }  # fmt: skip
@@ -43,19 +44,14 @@ _MANY = {
     "\\gcd": lambda *values: sympy.gcd_list([*values]), "\\lcm": lambda *values: sympy.lcm_list([*values]),
     "\\max": sympy.Max, "\\min": sympy.Min,
 }  # fmt: skip
-_BOUND = {"\\sum": sympy.Sum, "\\prod": sympy.Product, "\\int": sympy.Integral}
+_BOUND = ("\\sum", "\\prod", "\\lim")
 _BRACKETS = {"(": ")", "[": "]", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "\\{": "\\}", "|": "|"}
 _TIMES = ("\\cdot", "\\times", "*", "\\ast")
 _OVER = ("/", "\\div")
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, "\\pi": sympy.pi, "\\infty": sympy.oo, "\\imath": sympy.I}
-_GREEK = {"\\varepsilon": "\\epsilon", "\\varphi": "\\phi", "\\vartheta": "\\theta", "\\varrho": "\\rho"}
 _DIFFERENTIALS = (Node("letter", "d"), Node("letter", "\\partial"))
 _CALLED = ("g", "h", "F", "G", "T")
 _LONGEST = 400
-SYMPY_ERRORS = (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError)
-"""What sympy raises on odd input."""
-_MAX_DIGITS = 10_000
-_MAX_BITS = 2_000
 
 
 def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[Any, frozenset[str]]:
@@ -72,17 +68,6 @@ def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[A
     ):
         parser.pending.add("simplify")  # x^0 is not yet 1
     return value, frozenset(parser.pending)
-
-
-def symbol(name: str) -> Any:
-    """Returns the real variable of that name."""
-    for variant, letter in _GREEK.items():
-        name = name.replace(variant, letter)
-    return sympy.Symbol(name, real=True)
-
-
-INTEGER = symbol("\\mathbb{Z} 1")
-"""The whole number of a family of values, whatever letter it has: k in k\\pi."""
 
 
 class _Parser:
@@ -204,10 +189,10 @@ class _Parser:
             case "frac":
                 return self._powers(self._fraction(node))
             case "binom":
-                return self._powers(_binomial(*map(self._inner, node.parts)))
+                return self._powers(binomial(*map(self._inner, node.parts)))
             case "sqrt":
                 index = self._inner(node.parts[1]) if len(node.parts) > 1 else sympy.Integer(2)
-                return self._powers(_root(self._inner(node.parts[0]), index))
+                return self._powers(root(self._inner(node.parts[0]), index))
             case "accent":
                 return self._powers(self._indexed(f"{node.text}{{{show(node.parts[0])}}}"))
             case "group":
@@ -245,11 +230,11 @@ class _Parser:
             while self.node is not None and _repeats(self.node):  # 0.\dot{1}\dot{2}
                 again += show(self.node.parts[0])
                 self._at += 1
-            return _repeating(digits, again)
+            return repeating(digits, again)
         if following == Node("sign", "\\ldots") and "." in digits:
             self._at += 1
             if len({*digits[-3:]}) == 1:  # 0.333...
-                return _repeating(digits[:-3], digits[-1])
+                return repeating(digits[:-3], digits[-1])
         value = sympy.Rational(digits)
         if (
             following is not None
@@ -309,13 +294,13 @@ class _Parser:
             ):
                 return None
             self._at += 2
-            return _binomial(self._inner(above), self._inner(below))
+            return binomial(self._inner(above), self._inner(below))
         end = self._closing(")") if first == Node("open", "(") else None
         parts = split(self._nodes[self._at + 1 : end], is_comma) if end is not None else []
         if len(parts) != 2 or end is None:
             return None
         self._at = end + 1
-        return _binomial(*map(self._inner, parts))
+        return binomial(*map(self._inner, parts))
 
     def _indexed(self, name: str) -> Any:
         """Returns the variable of a name with its index and primes."""
@@ -334,16 +319,16 @@ class _Parser:
             node = self.node
             self._at += 1
             if node.kind == "sup":
-                value = _power(value, self._inner(node.parts[0]))
+                value = raised(value, self._inner(node.parts[0]))
             elif node.text == "!" and self.node == Node("mark", "!"):
                 self._at += 1
                 value = (
                     sympy.factorial2(value)
                     if not value.is_number or value <= MAX_FACTORIAL
-                    else _factorial(value)
+                    else factorial(value)
                 )
             elif node.text == "!":
-                value = _factorial(value)
+                value = factorial(value)
             elif node.text == "^\\circ":
                 value = value * sympy.pi / 180
             elif node.text == "\\%":
@@ -380,7 +365,7 @@ class _Parser:
             inner = sympy.Abs(inner)
         elif opening in ("\\lfloor", "\\lceil"):
             self.pending.add("floor")
-            inner = _floor(sympy.floor if opening == "\\lfloor" else sympy.ceiling, inner)
+            inner = rounded(sympy.floor if opening == "\\lfloor" else sympy.ceiling, inner)
         elif opening == "\\{":
             raise Unreadable("a set stands in an expression")
         return self._powers(inner)
@@ -394,7 +379,7 @@ class _Parser:
             else:
                 power = self.node.parts[0]
             self._at += 1
-        if name in _BOUND or name == "\\lim":
+        if name in _BOUND:
             return self._bounded(name, index, power)
         if name in _MANY or name == "\\det":
             self.pending.add(name[1:])
@@ -415,7 +400,7 @@ class _Parser:
         if not isinstance(argument, sympy.Expr):
             raise Unreadable(f"`{name}` of what is no number")
         value = function(argument)
-        return value if power is None else _power(value, self._inner(power))
+        return value if power is None else raised(value, self._inner(power))
 
     def _argument(self, name: str) -> Any:
         """Reads a function's argument: a bracket, or all factors up to a sign or another function."""
@@ -445,27 +430,16 @@ class _Parser:
         return [self._inner(part) for part in split(inner, is_comma)]
 
     def _bounded(self, name: str, low: Nodes | None, high: Nodes | None) -> Any:
-        """Reads a sum, product, integral or limit, whose variable gets a name that does not depend on the letter."""
+        """Reads a sum, product or limit, whose variable gets a name that does not depend on the letter."""
         self.pending.add(name[1:])
-        if name == "\\int":
-            inner = self._product_nodes()
-            place = next(
-                (i for i in range(len(inner) - 1, 0, -1) if inner[i - 1] == Node("letter", "d")), None
-            )
-            if place is None or inner[place].kind != "letter":
-                raise Unreadable("an integral without its differential")
-            variable, body = symbol(inner[place].text), [*inner[: place - 1], *inner[place + 1 :]]
-            value = self._inner(body) if body else sympy.Integer(1)
-            ends = (self._inner(low), self._inner(high)) if low and high else ()
-        else:
-            sign = "\\rightarrow" if name == "\\lim" else "="
-            sides = split(low or (), is_sign_of(sign))
-            if len(sides) != 2 or (name != "\\lim" and not high):
-                raise Unreadable(f"`{name}` lacks its bounds")
-            self._bound = self._bound | {show(sides[0])}
-            variable = self._inner(sides[0])
-            ends = (self._inner(sides[1]), *((self._inner(high or ()),) if name != "\\lim" else ()))
-            value = self._product()
+        sign = "\\rightarrow" if name == "\\lim" else "="
+        sides = split(low or (), is_sign_of(sign))
+        if len(sides) != 2 or (name != "\\lim" and not high):
+            raise Unreadable(f"`{name}` lacks its bounds")
+        self._bound = self._bound | {show(sides[0])}
+        variable = self._inner(sides[0])
+        ends = (self._inner(sides[1]), *((self._inner(high or ()),) if name != "\\lim" else ()))
+        value = self._product()
         if not variable.is_Symbol:
             raise Unreadable(f"`{name}` runs over what is no variable")
         bound = sympy.Symbol(f"bound {len(value.free_symbols)}", real=True)
@@ -479,16 +453,6 @@ class _Parser:
             }
         )
         return sympy.Function(name)(value, bound, *ends)
-
-    def _product_nodes(self) -> list[Node]:
-        """Takes the nodes up to the next sum's sign behind a differential, or to the end."""
-        taken: list[Node] = []
-        while self.node is not None and not (
-            self._is("+", "-") and len(taken) > 1 and taken[-2] == Node("letter", "d")
-        ):
-            taken.append(self.node)
-            self._at += 1
-        return taken
 
 
 def _is_call(name: str, inner: Sequence[Node]) -> bool:
@@ -509,60 +473,3 @@ def _repeats(node: Node) -> bool:
     return (
         node.kind == "accent" and node.text in ("\\overline", "\\bar", "\\dot") and _is_digits(node.parts[0])
     )
-
-
-def _repeating(start: str, again: str) -> Any:
-    """Returns the value of a repeating decimal: 0.1 and 6 are 1/6."""
-    whole, _, once = start.partition(".")
-    above = int((whole or "0") + once + again) - int((whole or "0") + once)
-    return sympy.Rational(above, 10 ** len(once) * (10 ** len(again) - 1))
-
-
-def _root(value: Any, index: Any) -> Any:
-    if value.is_Rational and max(abs(value.p), value.q).bit_length() > _MAX_BITS:
-        raise Unreadable("a root of a number with too many digits")
-    if index.is_Integer and index % 2 == 1 and value.is_negative:
-        return -sympy.root(-value, index)
-    if index == 0:
-        raise Unreadable("a root without an index")
-    return sympy.root(value, index)
-
-
-def _power(value: Any, exponent: Any) -> Any:
-    """Returns a power, unless it has more digits than anybody would write."""
-    if isinstance(value, sympy.MatrixBase):
-        if exponent == symbol("T"):
-            return value.T
-        raise Unreadable("a power of a matrix is left to carry out")
-    if value == 0 and exponent.is_negative:
-        raise Unreadable("it divides by zero")
-    if not exponent.is_number or not exponent.is_finite or value in (0, 1, -1):
-        return value**exponent
-    size = abs(sympy.N(exponent, 15))
-    if not size <= MAX_EXPONENT or (
-        value.is_Pow and not abs(sympy.N(value.exp * exponent, 15)) <= MAX_EXPONENT
-    ):
-        raise Unreadable("a power has too large an exponent")
-    if value.is_number and value.is_finite:
-        largest = max(abs(value.p), value.q) if value.is_Rational else 1 + abs(sympy.N(value, 15))
-        if not sympy.N(sympy.log(largest, 10), 15) * size <= _MAX_DIGITS:
-            raise Unreadable("a power has too many digits")
-    return value**exponent
-
-
-def _factorial(value: Any) -> Any:
-    if value.is_number and not (value.is_real and value <= MAX_FACTORIAL):
-        raise Unreadable("a factorial has too many digits")
-    return sympy.factorial(value)
-
-
-def _binomial(above: Any, below: Any) -> Any:
-    if above.is_number and not (above.is_real and abs(above) <= MAX_EXPONENT):
-        raise Unreadable("a binomial coefficient has too many digits")
-    return sympy.binomial(above, below)
-
-
-def _floor(function: Any, value: Any) -> Any:
-    if value.is_number and not abs(sympy.N(value, 15)) < sympy.Float("1e300"):
-        raise Unreadable("it rounds a number with too many digits")
-    return function(value)

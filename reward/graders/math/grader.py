@@ -18,7 +18,7 @@ from typing import Any, cast
 from reward.extract import joined_boxes, last_box
 from reward.graders.grade import Grade, InvalidTask, require
 from reward.graders.math.compare import compare
-from reward.graders.math.page import Unreadable
+from reward.graders.math.nodes import Unreadable
 from reward.graders.math.reading import Reading, read
 from reward.graders.math.rules import Rule
 from reward.graders.math.values import Text

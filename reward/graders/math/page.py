@@ -2,39 +2,18 @@ r"""Reads LaTeX or plain text as the page that it typesets, as a tree of nodes.
 
 `read` returns what the page shows, in order: `\frac12`, `\dfrac{1}{2}` and `{1 \over 2}` are one node. It raises
 Unreadable, with the reason, at a command that is not in `commands`, at something invisible, or at a sign that is no
-mathematics. `show` writes nodes back in one spelling.
+mathematics.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from reward.graders.math import commands
-
-
-class Unreadable(ValueError):
-    """The box does not show one value; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """Something that the page shows. `kind`: number, letter, word, function, sign, comma, open, close, relation, space,
-    wide (a space between statements), frac, binom, sqrt (radicand, index), sup, sub, mark (', !, %, degrees), accent,
-    mod, group (the braces of an argument), matrix (a part per row, of cells), cell.
-
-    Example: Node("number", "12")
-    """
-
-    kind: str
-    text: str = ""
-    parts: tuple[tuple[Node, ...], ...] = ()
-
-
-Nodes = tuple[Node, ...]
+from reward.graders.math.nodes import Node, Nodes, Unreadable, show
+from reward.graders.math.spelling import one_spelling
 
 _TOKEN = re.compile(
     r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)|(?P<dots>\.\.\.+)"
@@ -50,7 +29,6 @@ _TEXT = re.compile(
 _COLUMNS = re.compile(r"\s*\{[lcr|\s]*\}")
 _MAX_DEPTH = 60
 _UNIT_VECTORS = ("i", "j", "k", "\\imath", "\\jmath")
-_THIN = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\[,;]|,?\{\\,\})\s*(?=\d{3}(?!\d))")
 _KINDS = {
     **dict.fromkeys("+-*/:|.", "sign"), **dict.fromkeys("=<>", "relation"), **dict.fromkeys(",;", "comma"),
     **dict.fromkeys("([", "open"), **dict.fromkeys(")]", "close"),
@@ -75,7 +53,6 @@ _KNOWN = (
     commands.CURRENCIES,
     commands.SPACES,
 )
-_CHARACTERS = str.maketrans(commands.CHARACTERS)
 
 
 def read(box: str) -> Nodes:
@@ -83,35 +60,7 @@ def read(box: str) -> Nodes:
 
     Example: read(r"\dfrac12") -> (Node("frac", parts=((Node("number", "1"),), (Node("number", "2"),))),)
     """
-    text = re.sub(r"\s*\\+\s*$", "", box.strip())
-    if match := re.fullmatch(r"(\*\*|`)([^*`]+)\1", text):  # Markdown
-        text = match[2]
-    text = re.sub(r"(?<!\\)[,;~]\s*$", "", text)
-    for typed, command in (("<=", "\\le "), (">=", "\\ge "), (" !=", "\\ne ")):
-        text = text.replace(typed, command)
-    text = _scripts_of_unicode(_THIN.sub("", text)).translate(_CHARACTERS)
-    return _trimmed(_Parser(_chinese_units(text)).everything())
-
-
-def _chinese_units(text: str) -> str:
-    """Writes a Chinese unit behind a number in English. Any other Chinese word is unreadable, as it may mean `or`."""
-    return commands.CHINESE_UNIT.sub(
-        lambda found: f"\\text{{ {commands.CHINESE[found[1] or found[2]]}}}", text
-    )
-
-
-def _scripts_of_unicode(text: str) -> str:
-    if text.isascii():
-        return text
-    for sign, digits in (("^", commands.SUPERSCRIPTS), ("_", commands.SUBSCRIPTS)):
-        pieces = re.split(f"([{''.join(map(str, digits))}]+)", text)
-        runs = (f"{sign}{{{run.translate(str.maketrans(digits))}}}" for run in pieces[1::2])
-        text = "".join(itertools.chain.from_iterable(itertools.zip_longest(pieces[::2], runs, fillvalue="")))
-    return re.sub(
-        r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))",
-        lambda found: f"\\sqrt{{{next(group for group in found.groups() if group is not None)}}}",
-        text,
-    )
+    return _trimmed(_Parser(one_spelling(box)).everything())
 
 
 def _trimmed(nodes: Sequence[Node]) -> Nodes:
@@ -511,105 +460,3 @@ def _is_latin(character: str) -> bool:
     """Whether a character is a Latin letter, with or without accent, and not a look-alike from another script."""
     base = unicodedata.normalize("NFD", character)[0]
     return (base.isascii() and base.isalpha()) or character in "ßæœøłđðÆŒØŁ"
-
-
-# ------------------------------------------------------------------------------------- one spelling
-def show(nodes: Iterable[Node]) -> str:
-    r"""Returns nodes as LaTeX in one spelling.
-
-    Example: show(read(r"x = \dfrac 12")) -> r"x=\frac{1}{2}"
-    """
-    line = ""
-    nodes = [*nodes]
-    for place, node in enumerate(nodes):
-        piece = _piece(node)
-        if node.kind in ("space", "wide"):
-            # A space is shown only where it separates words, letters or numbers.
-            following = nodes[place + 1] if place + 1 < len(nodes) else None
-            before = nodes[place - 1] if place else None
-            between = (before and before.kind, following and following.kind)
-            is_listed = between == ("comma", "number")  # 1, 234 is not 1,234
-            piece = " " if is_listed or all(kind in ("word", "letter", "number") for kind in between) else ""
-        elif re.search(r"\\[A-Za-z]+$", line) and piece[:1].isalpha():
-            line += " "
-        line += piece
-    return line.strip()
-
-
-def _piece(node: Node) -> str:
-    parts = [show(part) for part in node.parts] if node.kind != "matrix" else []
-    match node.kind:
-        case "frac" | "binom":
-            return f"\\{node.kind}{{{parts[0]}}}{{{parts[1]}}}"
-        case "sqrt":
-            return f"\\sqrt{f'[{parts[1]}]' if len(parts) > 1 else ''}{{{parts[0]}}}"
-        case "sup":
-            return f"^{{{parts[0]}}}"
-        case "sub":
-            upright = re.fullmatch(r"\\text\{(.*)\}|\\([a-z]+)", parts[0])  # v_{\text{max}}, x_{\max}
-            return f"_{{{upright[1] or upright[2] if upright else parts[0]}}}"
-        case "accent":
-            return f"{node.text}{{{parts[0]}}}"
-        case "mod":
-            return f"\\pmod{{{parts[0]}}}"
-        case "group":
-            return f"{{{parts[0]}}}"
-        case "word" if node.text in ("$", *commands.CURRENCY_SIGNS):
-            return f"\\{node.text}" if node.text == "$" else node.text
-        case "word":
-            return f"\\text{{{node.text}}}"
-        case "cell":
-            return parts[0]
-        case "matrix":
-            body = " \\\\ ".join(" & ".join(map(_piece, row)) for row in node.parts)
-            return f"\\begin{{{node.text}}}{body}\\end{{{node.text}}}"
-    return node.text
-
-
-# ------------------------------------------------------------------------------------- runs of nodes
-def stripped(nodes: Iterable[Node]) -> list[Node]:
-    """Returns nodes without the spaces at both ends."""
-    found = [*nodes]
-    while found and found[-1].kind in ("space", "wide"):
-        found.pop()
-    while found and found[0].kind in ("space", "wide"):
-        del found[0]
-    return found
-
-
-def closing(nodes: Sequence[Node]) -> int | None:
-    """Returns the place of the bracket that closes the first node; None if nothing does."""
-    depth = 0
-    for place, node in enumerate(nodes):
-        depth += (node.kind == "open") - (node.kind == "close")
-        if depth == 0:
-            return place
-    return None
-
-
-def split(nodes: Iterable[Node], *are_signs: Callable[[Node], bool]) -> list[list[Node]]:
-    """Returns the nodes between the signs that stand outside of brackets."""
-    parts: list[list[Node]] = [[]]
-    depth = 0
-    for node in nodes:
-        depth += (node.kind == "open") - (node.kind == "close")
-        if depth == 0 and any(is_sign(node) for is_sign in are_signs):
-            parts.append([])
-        else:
-            parts[-1].append(node)
-    return parts
-
-
-def is_comma(node: Node) -> bool:
-    """Whether a node is a comma or a semicolon."""
-    return node.kind == "comma"
-
-
-def is_word_of(*names: str) -> Callable[[Node], bool]:
-    """Returns a test for any of these words."""
-    return lambda node: node.kind == "word" and node.text.lower() in names
-
-
-def is_sign_of(*names: str) -> Callable[[Node], bool]:
-    """Returns a test for any of these signs."""
-    return lambda node: node.kind in ("sign", "relation", "letter") and node.text in names

@@ -17,8 +17,9 @@ from functools import lru_cache
 import sympy
 
 from reward.graders.math import expression, page, units, words
+from reward.graders.math.arithmetic import INTEGER, SYMPY_ERRORS, symbol
 from reward.graders.math.commands import CURRENCY_SIGNS
-from reward.graders.math.page import (
+from reward.graders.math.nodes import (
     Node,
     Nodes,
     Unreadable,
@@ -47,6 +48,7 @@ from reward.graders.math.values import (
     Text,
     Union,
     Value,
+    first_meaning,
     number_or_expression,
     put,
 )
@@ -88,7 +90,7 @@ class Reading:
     @property
     def type(self) -> str:
         """The name of the value's type, with the kind of a text or of several values."""
-        value = self.value.first if isinstance(self.value, Ambiguous) else self.value
+        value = first_meaning(self.value)
         return getattr(value, "kind", "") or type(value).__name__.lower()
 
 
@@ -113,7 +115,7 @@ def read(text: str) -> Reading:
         return Reading(Text("page", shown), shown, str(error))
     except RecursionError:  # whose text depends on the depth at the start
         return Reading(Text("page", shown), shown, "sympy cannot compute it")
-    except expression.SYMPY_ERRORS as error:
+    except SYMPY_ERRORS as error:
         return Reading(Text("page", shown), shown, f"sympy cannot compute it: {error}")
 
 
@@ -194,8 +196,8 @@ def _spelled(nodes: Sequence[Node]) -> Value | None:
     if points is not None and re.fullmatch(r"[A-Z]{1,3}'?", points):
         return Text("name", f"{nodes[0].text} {points}")
     option = words.option(text)
-    if option is not None and not option[1] and not re.fullmatch(r"\w\)", text):
-        return Option(option[0])
+    if option is not None and not re.fullmatch(r"\w\)", text):
+        return Option(option)
     number = re.match(r"[-\d.,]+\s*", text)
     is_amount = (
         number is not None and units.parse(text[number.end() :]) is not None
@@ -307,9 +309,9 @@ def _membership(nodes: Sequence[Node], depth: int) -> Value:
     """Reads a condition; `k is an integer` says that k is in Z."""
     text = " ".join((plain(nodes) or "").split())
     found = re.fullmatch(r"([A-Za-z]) is any? integer|(?:(?:all|any|every|some) )?integers? ([A-Za-z])", text)
-    whole = Expression(expression.symbol("\\mathbb{Z}"))
+    whole = Expression(symbol("\\mathbb{Z}"))
     return (
-        Relation((Expression(expression.symbol(found[1] or found[2])), whole), ("in",))
+        Relation((Expression(symbol(found[1] or found[2])), whole), ("in",))
         if found
         else _value(nodes, depth + 1)
     )
@@ -332,7 +334,7 @@ def _family(items: tuple[Value, ...], kind: str = "list") -> Several:
             and str(domain.value) in _INTEGERS
             and isinstance(variable, Expression)
         ):
-            return Several("family", (put(items[0], variable.value, expression.INTEGER), domain))
+            return Several("family", (put(items[0], variable.value, INTEGER), domain))
     return Several(kind, items)
 
 
@@ -388,13 +390,13 @@ def _side(nodes: Sequence[Node], depth: int) -> Value:
         and closing(nodes[start:]) == len(nodes) - start - 1
         and all(node.kind in ("letter", "number", "comma", "space", "open", "close") for node in inner)
     ):
-        return Expression(expression.symbol(show(nodes)))
+        return Expression(symbol(show(nodes)))
     if nodes[:1] == [Node("letter", "m")] and len(nodes) > 1 and nodes[1].text == "\\angle":
         nodes = nodes[1:]
     if nodes and nodes[0].text in ("\\angle", "\\triangle") and (name := _spelled(nodes)) is not None:
         return name
     if nodes[:1] == [Node("letter", "\\Delta")] and nodes[-1:] == [Node("mark", "^\\circ")]:
-        return Expression(expression.symbol(show(nodes)))
+        return Expression(symbol(show(nodes)))
     if (
         text
         and all(node.kind in ("word", "space", "letter") for node in nodes)

@@ -169,22 +169,23 @@ def _same_congruence(answer: Relation, gold: Relation, equal: Equal) -> Rule | N
     match answer.sides[-1], gold.sides[-1], gold.modulus:
         case Number(value=one), Number(value=other), Number(value=modulus):
             return Rule.CONGRUENCE.when((one - other) % modulus == 0)
-    return Rule.CONGRUENCE.when(equal(answer.sides[-1], gold.sides[-1]))
+    return None
 
 
 def _same_equation(answer: Relation, gold: Relation, equal: Equal) -> Rule | None:
     ours, golds = named(answer), named(gold)
     if ours is not None and golds is not None:
-        names = [one.sides[0] if is_name(one.sides[0]) else one.sides[-1] for one in (answer, gold)]
-        if same_name(*names, equal):
+        name, golds_name = (
+            one.sides[0] if is_name(one.sides[0]) else one.sides[-1] for one in (answer, gold)
+        )
+        if same_name(name, golds_name, equal):
             between = [side for side in answer.sides[1:-1] if not is_name(side)]
             return Rule.VALUE_OF_A_NAME.when(all(equal(side, golds) for side in [*between, ours]))
     if isinstance(golds, Number | Quantity) or len(answer.sides) != 2 or len(gold.sides) != 2:
         return None  # 2x = 10 is not yet x = 5
     one, other = _left_less_right(answer), _left_less_right(gold)
     if one is None or other is None:
-        orders = (answer.sides, answer.sides[::-1])
-        return Rule.SIDES.when(any(all(map(equal, order, gold.sides)) for order in orders))
+        return None
     one, other = (sympy.together(value).as_numer_denom()[0] for value in (one, other))
     return Rule.EQUATION.when(constant_ratio(one, other) is not None)
 

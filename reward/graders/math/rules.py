@@ -12,7 +12,7 @@ class Rule(Enum):
 
     sentence: str
 
-    def __new__(cls, name: str, sentence: str) -> Rule:
+    def __new__(cls, name: str, sentence: str = "") -> Rule:
         """Makes a rule of its name and its sentence."""
         rule = object.__new__(cls)
         rule._value_, rule.sentence = name, sentence
@@ -60,7 +60,6 @@ class Rule(Enum):
     EQUATION = "equation", "the equations differ by a constant factor at most"
     INEQUALITY = "inequality", "the inequalities differ by a constant factor at most"
     RELATION = "relation", "equal sides stand in the same relation"
-    SIDES = "sides", "the same sides are equal, in any order"
     VALUE_OF_A_NAME = "value of a name", "the names in front are the same, and so are the values"
     VALUE_OF_A_CHAIN = "value of a chain", "every side of the chain but a name in front is right"
     CONGRUENCE = "congruence", "both are the same residue class"

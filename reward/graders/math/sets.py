@@ -12,7 +12,7 @@ from functools import partial
 
 import sympy
 
-from reward.graders.math.page import Unreadable
+from reward.graders.math.nodes import Unreadable
 from reward.graders.math.relations import Equal, is_name, same_name
 from reward.graders.math.rules import Rule
 from reward.graders.math.values import Expression, Interval, Number, Relation, Several, Union, Value
@@ -157,18 +157,16 @@ def _solved(relation: Relation) -> RealSet | None:
         case (Number(value=size), Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,)))) if (
             size.is_positive
         ):
-            below, above = (
-                Interval(negative, Number(-size), f"({last}"),
-                Interval(Number(size), positive, f"{first})"),
-            )
-            return RealSet([below, above], Expression(symbol))
+            below = Interval(negative, Number(-size), f"({last}")
+            return RealSet([below, Interval(Number(size), positive, f"{first})")], Expression(symbol))
     return None
 
 
 def _holds(value: Value, name: Value) -> bool:
     """Whether a variable occurs in a value."""
-    are_expressions = isinstance(value, Expression) and isinstance(name, Expression)
-    return are_expressions and bool(value.value.free_symbols & name.value.free_symbols)
+    if not (isinstance(value, Expression) and isinstance(name, Expression)):
+        return False
+    return bool(value.value.free_symbols & name.value.free_symbols)
 
 
 # ------------------------------------------------------------------------------------- the comparison

@@ -11,43 +11,23 @@ import re
 from collections.abc import Iterable, Sequence
 
 from reward.graders.math import units, words
-from reward.graders.math.page import Node, Unreadable, closing, stripped
+from reward.graders.math.commands import names
+from reward.graders.math.nodes import Node, Unreadable, closing, stripped
 
-JOINING = frozenset(
-    (
-        "and",
-        "or",
-        "if",
-        "for",
-        "when",
-        "where",
-        "by",
-        "to",
-        "minus",
-        "plus",
-        "times",
-        "mod",
-        "with",
-        "than",
-        "as",
-    )
-)
+JOINING = names("and or if for when where by to minus plus times mod with than as")
 """Words that join values. In a product of letters they stand only between spaces."""
 _FUNCTIONS = (
     "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "gcd",
     "lcm", "max", "min", "det", "ln", "lg",
 )  # fmt: skip
-_NAMED = {
-    "infinity": "\\infty", "oo": "\\infty", **{name: f"\\{name}" for name in ("pi", "infty", "alpha", "beta", "gamma",
-    "delta", "theta", "lambda", "sigma", "omega", "phi", "rho", "tau", "epsilon")}
-}  # fmt: skip
+_GREEK = names("pi infty alpha beta gamma delta theta lambda sigma omega phi rho tau epsilon")
+_NAMED = {"infinity": "\\infty", "oo": "\\infty"} | {name: f"\\{name}" for name in _GREEK}
 _ROOTS = ("sqrt", "cbrt")
 _SHORT_NOUNS = ("BC", "AD", "BCE", "CE", "up")
 _VOWELS = frozenset("aeiouyAEIOUY")
-_COMMON = frozenset(
-    ("yes", "no", "not", "the", "odd", "even", "one", "two", "six", "ten", "men", "day", "sum", "all", "any", "none",
-     "true", "red", "blue", "cat", "dog", "max", "min")
-)  # fmt: skip
+_COMMON = names(
+    "yes no not the odd even one two six ten men day sum all any none true red blue cat dog max min"
+)
 """Words of answers that could also be products of letters."""
 _PLAIN = {
     "\\mu": "µ", "\\Omega": "Ω", "\\cdot": "·", "\\times": "×", "^\\circ": "°", "\\%": "%", "\\rightarrow": "->",

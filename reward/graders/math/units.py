@@ -14,11 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from reward.graders.math import words
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from reward.graders.math.commands import names
 
 _LONGEST = 100
 """Texts longer than this many characters are no unit."""
@@ -188,7 +184,7 @@ _JOINED = {
     "kmh": "km h", "gmol": "g mol", "gcm": "g cm", "molL": "mol L",
 }  # fmt: skip
 """Symbols written without a space between them, where they are no unit of their own."""
-_BARE = _names(
+_BARE = names(
     "cm mm km kg lbs Hz kHz MHz GHz Pa kPa MPa eV keV MeV GeV kJ MJ kW MW kV mL kcal dB kB KB MB GB TB kN MN mol mmol "
     "ft yd lb oz"
 )
@@ -204,7 +200,7 @@ _FACTOR = re.compile(  # possessive throughout: no text makes it try the same ch
     rf"\s*+(?:(?P<name>{_LETTERS}|[%‰°\"$€£¥₹₩₽₱฿₺¢]|''?|′′?)(?:\s*+(?P<mark>\^?)(?P<power>[-+]?\d)(?!\d))?"
     r"|(?P<sign>[*·⋅×/()]))\s*+"
 )
-_LENGTHS = _names("m cm mm km dm nm in ft yd mi s")
+_LENGTHS = names("m cm mm km dm nm in ft yd mi s")
 """Symbols whose power may stand without `^`: cm2."""
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 

@@ -144,6 +144,11 @@ class Ambiguous:
     of: str
 
 
+def first_meaning(value: Value | Ambiguous) -> Value:
+    """Returns a value, or the first of its two meanings."""
+    return value.first if isinstance(value, Ambiguous) else value
+
+
 def number_or_expression(value: Any) -> Number | Expression:
     """Returns a value of sympy as a number, or as an expression if it has variables."""
     return Expression(value) if value.free_symbols else Number(value)

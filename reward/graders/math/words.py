@@ -11,11 +11,9 @@ import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 
+from reward.graders.math.commands import names
+
 _LONGEST = 300
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 # --------------------------------------------------------------------------------- numbers in words
@@ -90,39 +88,18 @@ def _whole(words: list[str]) -> Fraction | None:
 
 
 def _with_part(words: list[str], part: str) -> Fraction | None:
-    """Returns a fraction in words, given what stands before its last word: `two` thirds, `one and a` half."""
+    """Returns a fraction in words, given what stands before its last word: `two` thirds, a `quarter`."""
     if not words:
         return _PARTS[part] if part in ("half", "quarter") else None
-    whole = Fraction(0)
-    if "and" in words:
-        place = len(words) - 1 - words[::-1].index("and")
-        value = _whole(words[:place]) if place else None
-        if value is None:
-            return None
-        whole, words = value, words[place + 1 :]
-    count = Fraction(1) if words in (["a"], ["an"]) else _whole(words) if words else None
-    return None if not count else whole + count * _PARTS[part]
-
-
-def multiplier(text: str) -> tuple[Fraction, str]:
-    """Splits a number word off what stands behind a number.
-
-    Example: multiplier("million dollars") -> (Fraction(1000000, 1), "dollars")
-    """
-    first, _, rest = text.strip().partition(" ") if len(text) <= _LONGEST else (text, "", "")
-    if (value := _MULTIPLES.get(first.lower())) is not None:
-        further, rest = multiplier(rest)
-        return value * further, rest.removeprefix("of ")
-    if not rest and first.lower() in _PARTS and not first.lower().startswith("quarter"):  # quarters are coins
-        return _PARTS[first.lower()], ""
-    return Fraction(1), text.strip()
+    count = Fraction(1) if words in (["a"], ["an"]) else _whole(words)
+    return None if not count else count * _PARTS[part]
 
 
 # --------------------------------------------------------------------------------- phrases and nouns
 _WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[' -](?=[^\W\d_])|\([IVX]{1,4}\))*+")
 _KEPT = re.compile(r"(?:([A-Za-z])(?i:\1))+|[IVX]+|[A-Za-z]")
 """A genotype (AaBb), a Roman numeral, a letter."""
-_SHORT = _names("no on up in of if it is he we us so at to by or an as do go me my ok")
+_SHORT = names("no on up in of if it is he we us so at to by or an as do go me my ok")
 """The words of two letters; other pairs of letters are mathematics."""
 _SPELLINGS = tuple(
     (re.compile(pattern), american)
@@ -189,7 +166,7 @@ def _lower(word: str) -> str:
     return word
 
 
-_FUNCTION_WORDS = _names(
+_FUNCTION_WORDS = names(
     "a an the not no none never nor is are was were be been being am pm isn't aren't then or and but else otherwise "
     "minus plus times than over by if for squared cubed factorial choose mod modulo divided multiplied added "
     "subtracted power root point negative equal equals approximately approx about around roughly nearly almost at "
@@ -200,7 +177,7 @@ _FUNCTION_WORDS = _names(
     "true yes twice thrice double triple half reciprocal inverse opposite fewer less more gross score"
 ) | (frozenset(NUMBER_WORDS) - {"quarter", "quarters"})
 """Words that make what stands behind a number more than the name of what is counted."""
-_DIRECTIONS = _names("BC AD BCE CE up")
+_DIRECTIONS = names("BC AD BCE CE up")
 _IRREGULAR = {
     "people": "person", "men": "man", "women": "woman", "children": "child", "feet": "foot", "teeth": "tooth",
     "geese": "goose", "mice": "mouse", "dice": "die", "oxen": "ox", "vertices": "vertex", "indices": "index",
@@ -212,7 +189,7 @@ _IRREGULAR = {
 }  # fmt: skip
 
 
-_CHANGING = _names(
+_CHANGING = names(
     "not no never nor neither minus plus times than less more most least fewer at over squared cubed half twice double "
     "negative opposite reciprocal inverse or except without wrong incorrect false isn't aren't"
 )
@@ -259,15 +236,15 @@ def _stem(word: str) -> str:
 
 
 # --------------------------------------------------------------------------------- chemistry
-_ELEMENTS = _names(
+_ELEMENTS = names(
     "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb "
     "Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au "
     "Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts "
     "Og"
 )
-_NO_FORMULAS = _names("No In As At He Be Am Pa NO ON OK IN")
+_NO_FORMULAS = names("No In As At He Be Am Pa NO ON OK IN")
 """Words and units that are spelled like a formula."""
-_DIATOMIC = _names("H2 N2 O2 O3 F2 I2 P4 S8")
+_DIATOMIC = names("H2 N2 O2 O3 F2 I2 P4 S8")
 _ARROWS = {
     "<->": ("<=>", "⇌", "⇄", "↔", "<->", "\\rightleftharpoons", "\\leftrightarrow", "\\rightleftarrows"),
     "<-": ("\\leftarrow", "\\longleftarrow", "←", "<-"),
@@ -419,31 +396,25 @@ def configuration(text: str) -> str | None:
 
 # --------------------------------------------------------------------------------- options, times, dates
 _OPTION = re.compile(
-    r"(?:(?P<named>(?i:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?)\s+)?"
-    r"(?:\((?P<round>[a-hA-J])\)|(?P<bare>[a-hA-J]))(?P<sign>[).:]?))(?:\s*$|(?P<space>\s*)(?P<text>\S.*))",
-    re.DOTALL,
+    r"(?P<named>(?i:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?)\s+)?"
+    r"(?:\((?P<round>[a-hA-J])\)|(?P<bare>[a-hA-J]))(?P<sign>[).:]?)"
 )
-_LABEL = re.compile(r"(?:^|[\s,;])\(?[A-Ja-h][).:](?=\s|$)")
 
 
-def option(text: str) -> tuple[str, str] | None:
-    """Returns the letter of an option and its text, if any; None for a bare letter or two labels.
+def option(text: str) -> str | None:
+    """Returns the letter of an option that stands without its text; None for a bare letter.
 
-    Example: option("(B) 5 cm") -> ("B", "5 cm")
+    Example: option("(B).") -> "B"
     """
     found = _OPTION.fullmatch(text.strip(" \t\n,;")) if len(text) <= _LONGEST else None
     if found is None:
         return None
-    letter, sign, rest = found["round"] or found["bare"], found["sign"], found["text"] or ""
+    letter, sign = found["round"] or found["bare"], found["sign"]
     if found["round"]:
         is_label = sign != ")"
-    elif found["named"]:
-        is_label = bool(sign) or not rest
     else:
-        is_label = sign == ")" if letter.islower() else bool(sign) and letter < "I"
-    if not is_label or (rest and not found["space"]) or _LABEL.search(rest):
-        return None
-    return letter.upper(), rest.strip()
+        is_label = bool(found["named"]) or (bool(sign) and letter.isupper() and letter < "I")
+    return letter.upper() if is_label else None
 
 
 _CLOCK = re.compile(

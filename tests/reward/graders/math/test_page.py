@@ -2,8 +2,9 @@
 
 import pytest
 
-from reward.graders.math import commands
-from reward.graders.math.page import Unreadable, read, show
+from reward.graders.math import commands, spelling
+from reward.graders.math.nodes import Unreadable, show
+from reward.graders.math.page import read
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,10 @@ def test_what_cannot_be_read(box: str) -> None:
 
 
 def test_commands_with_a_sign_of_their_own_in_unicode_have_it() -> None:
-    twins = {latex.strip("\\ ") for latex in commands.CHARACTERS.values()}
+    twins = {latex.strip("\\ ") for latex in spelling.CHARACTERS.values()}
     shown = {commands.SYNONYMS.get(name, name) for name in twins}
     without = commands.LETTERS | commands.SIGNS | commands.RELATIONS
     without -= {"varphi", "imath", "jmath", "bot", "mid", "bmod"}  # read as another command, or as ASCII
     assert without - shown == set()
-    for character in commands.CHARACTERS:
+    for character in spelling.CHARACTERS:
         read(character if character.isspace() or character in "’‘′" else f"{character} ")

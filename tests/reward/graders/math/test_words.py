@@ -6,12 +6,10 @@ from fractions import Fraction
 import pytest
 
 from reward.graders.math.words import (
-    NUMBER_WORDS,
     clock,
     configuration,
     date,
     formula,
-    multiplier,
     noun,
     number,
     option,
@@ -115,9 +113,9 @@ def test_what_counts_nothing(text: str) -> None:
         ("three", 3), ("Zero", 0), ("twenty-one", 21), ("ninety nine", 99), ("two hundred and five", 205),
         ("a hundred", 100), ("twelve hundred", 1200), ("two thousand three hundred and forty", 2340),
         ("one hundred thousand", 100_000), ("one million two hundred thousand", 1_200_000), ("three dozen", 36),
-        ("a dozen", 12), ("half a dozen", 6), ("two and a half million", 2_500_000), ("one half", Fraction(1, 2)),
+        ("a dozen", 12), ("half a dozen", 6), ("one half", Fraction(1, 2)),
         ("two thirds", Fraction(2, 3)), ("two-thirds", Fraction(2, 3)), ("a quarter", Fraction(1, 4)),
-        ("one and a half", Fraction(3, 2)), ("five and two thirds", Fraction(17, 3)), ("minus five", -5),
+        ("minus five", -5),
         ("three hundredths", Fraction(3, 100)),
     ],
 )  # fmt: skip
@@ -133,17 +131,6 @@ def test_numbers_in_words(text: str, value: int | Fraction) -> None:
 )  # fmt: skip
 def test_what_is_no_number_in_words(text: str) -> None:
     assert number(text) is None
-
-
-def test_what_multiplies_the_number_before_it() -> None:
-    assert multiplier("hundred") == (100, "")
-    assert multiplier("million dollars") == (10**6, "dollars")
-    assert multiplier("dozens of eggs") == (12, "eggs")
-    assert multiplier("hundred thousand") == (10**5, "")
-    assert multiplier("thousandths") == (Fraction(1, 1000), "")
-    for text in ("apples", "fifth graders", "quarters", "", "dozen " * 10_000):
-        assert multiplier(text) == (1, text.strip())
-    assert NUMBER_WORDS["dozen"] == 12
 
 
 @pytest.mark.parametrize(
@@ -214,24 +201,17 @@ def test_options() -> None:
     for text in (
         "(B)",
         "B.",
-        "B)",
         "B:",
         "(b)",
-        "b)",
         "Option B",
         "choice (B)",
         "Answer: B",
         "the answer is (B).",
         "(B).",
     ):
-        assert option(text) == ("B", "")
-    for text in ("(B) 5 cm", "B. 5 cm", "B) 5 cm", "b) 5 cm", "B: 5 cm", "Option B: 5 cm", "(B):  5 cm"):
-        assert option(text) == ("B", "5 cm")
-    assert option("(B) f(a)") == ("B", "f(a)")
-    for text in ("B", "b", "", "A, B", "A or B", "(B) 5, (C) 6", "B. x, A. y", "A) 1 b) 2", "(A) and (B)", "B5",
-        "B.5", "(a)b",
-                 "(x)", "(i)", "Option Blue", "-B", "2B", "B'", "B = 5", "b. x", "a: b", "not B", "(A, B)",
-        "AB."):  # fmt: skip
+        assert option(text) == "B"
+    for text in ("B", "b", "", "A, B", "A or B", "(B) 5, (C) 6", "B. x, A. y", "(A) and (B)", "B5", "(x)", "(i)",
+        "Option Blue", "-B", "2B", "B'", "B = 5", "not B", "(A, B)", "AB.", "B) 5 cm"):  # fmt: skip
         assert option(text) is None, text
 
 
@@ -282,9 +262,7 @@ def test_dates() -> None:
         assert date(text) is None
 
 
-@pytest.mark.parametrize(
-    "function", [phrase, noun, number, multiplier, formula, configuration, option, clock, date]
-)
+@pytest.mark.parametrize("function", [phrase, noun, number, formula, configuration, option, clock, date])
 @pytest.mark.parametrize(
     "part", ["a ", "A", "the ", "million ", "H2 + ", "(", "^{", "_{", "H^2+ ", "1s^{", " ", "'", "-", "->"]
 )
