@@ -37,7 +37,7 @@ environment.prepare()  # before torch and vLLM are imported
 
 from benchmarks.runs import build_tiny_policy  # noqa: E402
 from nemo_prorl import distributed, rerun  # noqa: E402
-from nemo_prorl.cluster.scale.here import ROWS, measured_speed  # noqa: E402
+from nemo_prorl.cluster.scale.here import ROWS, measured_flops  # noqa: E402
 from nemo_prorl.cluster.scale.roofline import Operations, operations  # noqa: E402
 from nemo_prorl.commands import train  # noqa: E402
 from nemo_prorl.config import RunConfig  # noqa: E402
@@ -234,9 +234,7 @@ def print_limits(
 
 def rate(widths: tuple[int, int], config: RunConfig) -> float:
     """Returns the largest of five measured rates of products with a matrix of these widths."""
-    return max(
-        measured_speed(widths, config.model.precision, config.trainer.cpu_threads)[0] for _ in range(5)
-    )
+    return max(measured_flops(widths, config.model.precision, config.trainer.cpu_threads) for _ in range(5))
 
 
 def print_functions(profiles: Mapping[str, cProfile.Profile], num_steps: int) -> None:

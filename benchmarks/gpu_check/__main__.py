@@ -151,7 +151,7 @@ def _omissions(machine: machines.Machine) -> list[str]:
         lines.append("with small shapes, and speeds that mean nothing: no CUDA device")
     elif machine.data_sheet is None:
         lines.append(
-            "without shares of the peak: nemo_prorl/cluster/scale/hardware.py has no data sheet of this GPU"
+            "without shares of the peak: nemo_prorl/cluster/scale/known.py has no data sheet of this GPU"
         )
     return lines
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nemo_prorl.cluster.scale.hardware import GPUS, Gpu
+from nemo_prorl.cluster.scale.known import GPUS, Gpu
 from nemo_prorl.engines.device import driver_version
 from nemo_prorl.engines.megatron.check import has_transformer_engine
 

@@ -137,7 +137,7 @@ def left_out(machine: Machine, variant: Variant, config: RunConfig) -> str:
     if variant.spec is LayerSpec.transformer_engine and (why := machine.lacks("gpu", "te")):
         return why
     try:
-        check_hardware(config)
+        check_hardware(config.model.fp8)
     except ConfigError as error:
         return str(error)
     return ""

@@ -18,8 +18,8 @@ from benchmarks.gpu_check.policies import TINY, build, folder_of
 from benchmarks.gpu_check.policy import VARIANTS, Variant, configured, left_out
 from benchmarks.gpu_check.rows import Row, seconds_of
 from nemo_prorl import distributed
+from nemo_prorl.cluster.scale.known import shape_of
 from nemo_prorl.cluster.scale.roofline import operations
-from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import TokenBatch, TrainBatch

@@ -20,14 +20,14 @@ from experiments.estimates.published import ROWS, STEP, Row
 from nemo_prorl.cluster.plan.chain import load_chain, paper_stages
 from nemo_prorl.cluster.plan.estimate import PAPER_GPU_HOURS
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.hardware import GPUS
+from nemo_prorl.cluster.scale.known import GPUS
 from nemo_prorl.cluster.scale.layouts import plan_of
 from nemo_prorl.cluster.scale.roofline import RANGE, Derates
-from nemo_prorl.cluster.scale.shapes import PAPER_MODEL, shape_of
+from nemo_prorl.cluster.scale.known import PAPER_MODEL, shape_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.types import FloatArray
 
-FITTED_PARTS = ("sampling", "log-probabilities", "updates")
+FITTED_PARTS = ("sampling", "passes", "updates")
 """Parts whose seconds depend on the derates."""
 PRIOR = Derates(sampling=0.6, matrices=0.6, half_width=2048.0)
 """Where a constant stays that the rows do not decide."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.hardware import GIB, GPUS
+from nemo_prorl.cluster.scale.known import GPUS
+from nemo_prorl.cluster.scale.memory import GIB
 from nemo_prorl.cluster.scale.layouts import fitting_layouts
-from nemo_prorl.cluster.scale.shapes import shape_of
+from nemo_prorl.cluster.scale.known import shape_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import RunConfig, SamplerConfig, TrainerConfig
 
@@ -36,9 +37,8 @@ def layouts() -> Iterator[str]:
         sampler = SamplerConfig(max_response_tokens=longest, release_memory=True, memory_fraction=0.7)
         config = RunConfig(trainer=TrainerConfig(micro_batch_tokens=20480), sampler=sampler)
         cluster = Cluster(num_nodes=num_nodes, gpus_per_node=8)
-        plan = fitting_layouts(Case(model=shape_of(name), config=config, cluster=cluster, gpu=GPUS["h100"]))[
-            0
-        ]
+        case = Case(model=shape_of(name), config=config, cluster=cluster, gpu=GPUS["h100"])
+        plan, tokens = fitting_layouts(case)[0], case.trained_rollouts * case.response_tokens
         trainer, time = plan.config.trainer, plan.time
         layout = (
             f"{trainer.tensor_parallel} x {trainer.pipeline_parallel}, {plan.config.sampler.tensor_parallel}"
@@ -47,7 +47,7 @@ def layouts() -> Iterator[str]:
             f"| {name} | {cluster.num_gpus:,} | {longest:,} | {layout}, {plan.config.model.recompute.name} "
             f"| {plan.memory.total(plan.memory.fullest_phase) / GIB:.0f} | {time.seconds:.0f} "
             f"| {time.parts['sampling'] / time.seconds:.0%} "
-            f"| {time.response_tokens / time.seconds / cluster.num_gpus:,.0f} |"
+            f"| {tokens / time.seconds / cluster.num_gpus:,.0f} |"
         )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.hardware import GPUS, Gpu
+from nemo_prorl.cluster.scale.known import GPUS, Gpu
 from nemo_prorl.cluster.scale.memory import estimate_memory
 from nemo_prorl.cluster.scale.roofline import FITTED, Derates, StepTime, estimate_step, updates_s
-from nemo_prorl.cluster.scale.shapes import shape_of
+from nemo_prorl.cluster.scale.known import shape_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import (
     AlgorithmConfig,
@@ -140,7 +140,7 @@ def _verl(num_gpus: int, sampling: float, logprobs: float, updates: float, **cha
         updates=16,
         pass_tokens=32_768,
         kl=False,
-        seconds={"sampling": sampling, "log-probabilities": logprobs, "updates": updates},
+        seconds={"sampling": sampling, "passes": logprobs, "updates": updates},
         **changes,  # type: ignore[arg-type]
     )
 
@@ -206,7 +206,7 @@ ROWS = (
         num_gpus=8,
         mean_tokens=795,
         layout=(1, 2, 1),
-        seconds={"sampling": 58, "log-probabilities": 18, "updates": 28, "refit": 5, STEP: 112},
+        seconds={"sampling": 58, "passes": 18, "updates": 28, "refit": 5, STEP: 112},
     ),
     _nemo(
         "NeMo RL 8B, 8 H100, a user's",
@@ -215,7 +215,7 @@ ROWS = (
         num_gpus=8,
         mean_tokens=811,
         layout=(1, 2, 1),
-        seconds={"sampling": 56, "log-probabilities": 18, "updates": 27, "refit": 8, STEP: 116},
+        seconds={"sampling": 56, "passes": 18, "updates": 27, "refit": 8, STEP: 116},
     ),
     _nemo(
         "NeMo RL 70B, 64 H100",
@@ -224,7 +224,7 @@ ROWS = (
         num_gpus=64,
         mean_tokens=398,
         layout=(4, 4, 4),
-        seconds={"sampling": 84, "log-probabilities": 18, "updates": 28, "refit": 14, STEP: 147},
+        seconds={"sampling": 84, "passes": 18, "updates": 28, "refit": 14, STEP: 147},
     ),
     _nemo(
         "NeMo RL 70B, 64 H100, a user's",
@@ -233,7 +233,7 @@ ROWS = (
         num_gpus=64,
         mean_tokens=396,
         layout=(4, 4, 4),
-        seconds={"sampling": 87, "log-probabilities": 20, "updates": 31, "refit": 26, STEP: 178},
+        seconds={"sampling": 87, "passes": 20, "updates": 31, "refit": 26, STEP: 178},
     ),
     _verl(32, 357.41, 107.71, 313.81),
     _verl(128, 177.85, 53.92, 113.81),
@@ -257,7 +257,7 @@ ROWS = (
         longest=1_024,
         prompt_tokens=32,
         pass_tokens=16_384,
-        seconds={"sampling": 10.0, "log-probabilities": 3.49},
+        seconds={"sampling": 10.0, "passes": 3.49},
     ),
     _prime("qwen3-0.6b", 1, 16_384, 2 * 1.38),
     _prime("qwen3-4b", 8, 16_384, 2 * 5.04),

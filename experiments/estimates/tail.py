@@ -23,10 +23,10 @@ import numpy as np
 
 from nemo_prorl.cluster.plan.chain import load_chain
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.hardware import GPUS
+from nemo_prorl.cluster.scale.known import GPUS
 from nemo_prorl.cluster.scale.memory import estimate_memory
 from nemo_prorl.cluster.scale.roofline import FITTED, DecodeCost, decode_cost
-from nemo_prorl.cluster.scale.shapes import PAPER_MODEL, shape_of
+from nemo_prorl.cluster.scale.known import PAPER_MODEL, shape_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.types import IntArray
 

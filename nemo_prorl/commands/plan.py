@@ -6,24 +6,29 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
+import yaml
+
+from nemo_prorl.cluster.plan.chain import asked_chain, missing_files
+from nemo_prorl.cluster.plan.estimate import estimate
+from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
+from nemo_prorl.cluster.plan.text import chain_text, hours_text, large, remaining_text, stage_text
+from nemo_prorl.cluster.scale import text
+from nemo_prorl.cluster.scale.known import PAPER_MODEL, gpu_of, shape_of
+from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
+from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
-from nemo_prorl.config import ConfigError, RunConfig
-
-if TYPE_CHECKING:
-    from nemo_prorl.cluster.scale.workload import Case
-    from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.config import ConfigError, SamplerConfig
+from nemo_prorl.engines.megatron.architecture import Architecture
 
 DESCRIPTION = """\
 stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it (default: the papers' \
 eight runs, run1 to run8, or what another --config-name says)
 KEY=VALUE   any option of `train --help`; it applies to every stage
 
---memory, --time and --tail are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/ has \
-their formulas."""
-
+--memory and --time are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/ has their \
+formulas."""
 
 _MEAN, _NEWEST = "response/tokens_mean", 20
 """The metric that --lengths-of reads, and of how many steps."""
@@ -32,13 +37,6 @@ _MEAN, _NEWEST = "response/tokens_mean", 20
 def main(arguments: Sequence[str]) -> int:
     """Prints the plan of a chain or of one stage and returns exit code 0. Raises ConfigError for a chain that cannot
     work."""
-    from nemo_prorl.cluster.plan.chain import asked_chain, missing_files
-    from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
-    from nemo_prorl.cluster.plan.text import chain_text, remaining_text, stage_text
-    from nemo_prorl.cluster.scale.hardware import gpu_of
-    from nemo_prorl.cluster.scale.shapes import PAPER_MODEL, shape_of
-    from nemo_prorl.cluster.scale.workload import Case
-
     parser = Parser("plan", __doc__, DESCRIPTION)
     parser.add_argument("--nodes", type=int, default=4, help="number of nodes (default: 4, as in ProRL)")
     parser.add_argument(
@@ -48,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parse_overrides(parser, arguments)
     chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)
     for config in chain:
-        _check_limits(config)
+        _check_limits(config.sampler)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
     response_share = given.response_share
@@ -61,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         Case(model=shape, config=config, cluster=cluster, gpu=gpu, **shares)
         for config in (chain[-1:] if of_one_stage else chain)
     ]
-    if given.memory or given.time or given.tail:
+    if given.memory or given.time:
         show(_estimates(given, cases, model))
         return 0
     for config in chain:
@@ -72,10 +70,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _check_limits(config: RunConfig) -> None:
+def _check_limits(config: SamplerConfig) -> None:
     """Raises ConfigError for a limit of the sampler that `train` and `evaluate` find, from data and model."""
     for name in ("max_prompt_tokens", "max_response_tokens"):
-        if not getattr(config.sampler, name):
+        if not getattr(config, name):
             raise ConfigError(
                 f"sampler.{name}=0 stands for a number that train finds from data and model: write the number, which "
                 "`train --check` prints, or --config-name RUN/resolved.yaml."
@@ -85,7 +83,6 @@ def _check_limits(config: RunConfig) -> None:
 def _add_estimates(parser: Parser) -> None:
     parser.flag("--memory", "estimates the memory of a GPU in each phase")
     parser.flag("--time", "estimates the seconds of a step, a floor, and lists the layouts that fit")
-    parser.flag("--tail", "bounds what sampling further ahead of training could win")
     parser.add_argument(
         "--gpu", default="h100", help="type of GPU: h100, h200 or a100 (default: h100, as in ProRL)"
     )
@@ -108,8 +105,6 @@ def _add_estimates(parser: Parser) -> None:
 def share_of_run(run_dir: Path) -> float:
     """Returns the mean response length over the longest that was allowed, in the newest steps of a run. Raises
     ConfigError for a folder without steps."""
-    import yaml
-
     from nemo_prorl.run_folder.metrics_file import read_records
 
     try:
@@ -144,25 +139,16 @@ def _records(cases: Sequence[Case]) -> list[str]:
 
 def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:
     """Returns sentences on the GPU hours of these stages by both estimates."""
-    from nemo_prorl.cluster.plan.estimate import estimate
-    from nemo_prorl.cluster.plan.text import hours_text
-    from nemo_prorl.cluster.scale.layouts import plan_of
-    from nemo_prorl.cluster.scale.text import step_hours
-
     of_papers = sum(estimate(case.config, model).gpu_hours for case in cases)
     try:
         plans = [plan_of(case) for case in cases]
     except ConfigError as error:  # --memory and --time refuse it; but their formulas may be too cautious
         return [f"The time of a step is not estimated (plan --time): {error}"]
-    return hours_text(of_papers, step_hours(plans, cases[0].cluster))
+    return hours_text(of_papers, text.step_hours(plans, cases[0].cluster))
 
 
 def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architecture | None) -> list[str]:
-    """Returns the lines of --memory, --time and --tail. Raises ConfigError for a stage that does not fit."""
-    from nemo_prorl.cluster.plan.text import large
-    from nemo_prorl.cluster.scale import text
-    from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
-
+    """Returns the lines of --memory and --time. Raises ConfigError for a stage that does not fit."""
     plans = [plan_of(case) for case in cases]
     first = cases[0]
     lines = [f"{large(first.model.num_parameters)} parameters on {first.cluster}, {first.gpu.name.upper()}"]
@@ -172,6 +158,4 @@ def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architec
         lines += ["", *text.time_text(plans, first.cluster, first.model), *_hours(cases, model)]
         if len(plans) == 1:
             lines += text.layouts_text(fitting_layouts(first))
-    if given.tail:
-        lines += ["", *text.tail_text(cases, plans)]
     return lines

@@ -23,7 +23,7 @@ from benchmarks.profile_step import (
     padding_of,
     place,
 )
-from nemo_prorl.cluster.scale.shapes import shape_of
+from nemo_prorl.cluster.scale.known import shape_of
 from nemo_prorl.config import AlgorithmConfig, KlIn, RunConfig, TrainerConfig
 from nemo_prorl.data.batch import TrainingRow, train_batch
 from nemo_prorl.engines.megatron.architecture import hf_shapes

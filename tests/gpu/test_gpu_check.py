@@ -21,7 +21,7 @@ from benchmarks.gpu_check import __main__ as check
 from benchmarks.gpu_check import kernel, policies, policy, speed
 from benchmarks.gpu_check import machine as machines
 from benchmarks.gpu_check.rows import Row, line
-from nemo_prorl.cluster.scale.hardware import GPUS
+from nemo_prorl.cluster.scale.known import GPUS
 from nemo_prorl.cluster.scale.roofline import operations
 from nemo_prorl.config import LayerSpec
 

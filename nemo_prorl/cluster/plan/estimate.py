@@ -67,28 +67,28 @@ HOURS_SHARE = TOKENS_PER_GPU_S / tokens_per_gpu_s(PAPER_STEPS[1], RESPONSE_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Cost:
     """Estimated cost of one stage at its full number of steps, or the sum of several."""
 
     num_steps: int = 0
     response_tokens: float = 0.0
     gpu_hours: float = 0.0
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
             num_steps=self.num_steps + other.num_steps,
             response_tokens=self.response_tokens + other.response_tokens,
             gpu_hours=self.gpu_hours + other.gpu_hours,
         )
 
 
-def estimate(config: RunConfig, model: Architecture | None) -> Estimate:
+def estimate(config: RunConfig, model: Architecture | None) -> Cost:
     """Returns the cost of a stage. Without a model, one as large as the paper's is assumed."""
     trainer, sampler = config.trainer, config.sampler
     rollouts = trainer.num_steps * trainer.prompts_per_step * sampler.num_rollouts
     tokens = rollouts * RESPONSE_SHARE * sampler.max_response_tokens
     size = 1.0 if model is None else model.num_parameters / PAPER_PARAMETERS
-    return Estimate(
+    return Cost(
         num_steps=trainer.num_steps, response_tokens=tokens, gpu_hours=tokens / TOKENS_PER_GPU_S / 3600 * size
     )
 

@@ -19,7 +19,7 @@ from nemo_prorl.cluster.plan.estimate import (
     RESPONSE_SHARES,
     SPEED_RANGE,
     TOKENS_PER_GPU_S,
-    Estimate,
+    Cost,
     between_checkpoints_s,
     estimate,
 )
@@ -83,7 +83,7 @@ def _heading(chain: Chain, cluster: Cluster) -> list[str]:
 def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
     """One row per stage, and the sum of the whole chain."""
 
-    def numbers(cost: Estimate) -> tuple[str, ...]:
+    def numbers(cost: Cost) -> tuple[str, ...]:
         days = cost.gpu_hours / cluster.num_gpus / 24
         return (f"{cost.num_steps:,}", large(cost.response_tokens), rounded(cost.gpu_hours), f"{days:.1f}")
 

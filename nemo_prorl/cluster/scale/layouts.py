@@ -9,15 +9,14 @@ from math import ceil
 
 from nemo_prorl.cluster.plan.chain import differences
 from nemo_prorl.cluster.plan.fit import Cluster, check_stage
-from nemo_prorl.cluster.scale.hardware import GIB
-from nemo_prorl.cluster.scale.memory import PLANNED_SHARE, Memory, NoRoom, estimate_memory
+from nemo_prorl.cluster.scale.memory import GIB, PLANNED_SHARE, Memory, NoRoom, estimate_memory
 from nemo_prorl.cluster.scale.roofline import StepTime, estimate_step
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Recompute, RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class StagePlan:
     """A configuration that fits, with its estimated memory and time."""
 
     config: RunConfig
@@ -27,7 +26,7 @@ class Plan:
     """Rollouts that one engine samples in a step's first round."""
 
 
-def plan_of(case: Case) -> Plan:
+def plan_of(case: Case) -> StagePlan:
     """Returns the plan. Raises ConfigError, with the stage and what to change, unless the configuration fits."""
     stage = f"stage {case.config.stage.name}"
     check_stage(case.config, case.cluster, case.model)
@@ -43,7 +42,7 @@ def plan_of(case: Case) -> Plan:
             f"{stage}: {phase} would need {memory.total(phase) / GIB:.1f} GiB, of which {largest}, and a plan may fill "
             f"{PLANNED_SHARE:.0%} of the GPU's {case.gpu.memory_gib:g}: {_way_out(case)}"
         )
-    return Plan(
+    return StagePlan(
         config=case.config,
         memory=memory,
         time=estimate_step(case, memory),
@@ -64,7 +63,7 @@ def _has_room(memory: Memory, case: Case) -> bool:
     return memory.total(memory.fullest_phase) <= PLANNED_SHARE * case.gpu.memory_gib * GIB
 
 
-def fitting_layouts(case: Case) -> list[Plan]:
+def fitting_layouts(case: Case) -> list[StagePlan]:
     """Returns every layout that fits, fastest first, and of equally fast ones the one with the fewest ranks first. Each
     has the least recomputation that fits, since more is never faster."""
     plans = []

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from nemo_prorl.cluster.scale.hardware import GIB
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, LayerSpec, LoraTargets, Precision, Recompute, RunConfig
 from nemo_prorl.engines.megatron.families.family import Architecture, Split
+
+GIB = 2**30
 
 PLANNED_SHARE = 0.9
 """Share of the GPU's memory that a plan may fill (the rest is a margin for errors of the estimate)."""

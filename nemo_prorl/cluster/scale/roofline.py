@@ -1,8 +1,8 @@
 """Estimates the time of a step by a roofline: what operations, bytes and the sampler's loop take at least, each at the
 share of its peak that published systems reach.
 
-It is a floor: validation, checkpoints, restarts and further rounds of dynamic sampling come on top. Constants marked
-"fitted" are from experiments/estimates/fit.py, which fits them to published step times.
+It is a floor: grading, validation, checkpoints, restarts and further rounds of dynamic sampling come on top. Constants
+marked "fitted" are from experiments/estimates/fit.py, which fits them to published step times.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from nemo_prorl.cluster.scale.hardware import BANDWIDTH_SHARE, LINK_SHARE, Gpu
+from nemo_prorl.cluster.scale.known import Gpu
 from nemo_prorl.cluster.scale.memory import (
     Memory,
     element_bytes,
@@ -45,11 +45,11 @@ class Derates:
 
 
 FITTED = Derates()
-RANGE = (0.63, 2.25)
+RANGE = (0.63, 2.26)
 """Published seconds of whole steps over their estimates, the least and the most of the rows that were fitted."""
 SMALL_MODEL = 3e9
 """Parameters below which published runs took much longer than the range (docs/sizing.md)."""
-SMALL_MODEL_FACTOR = (3.3, 5.9)
+SMALL_MODEL_FACTOR = (3.3, 6.0)
 """Published over estimated seconds of DeepScaleR as two users ran it, and of ProRL in all; none of them was fitted."""
 
 ATTENTION_SHARE = 0.5
@@ -62,15 +62,12 @@ LOOP_SEQUENCE_S = 13.5e-6
 of 3.5 GHz. Loop and GPU work at the same time, so a step takes as long as the slower of the two."""
 EAGER_LAYER_S = 60e-6
 """Additional time per layer without CUDA graphs: a dozen launches of 5 us."""
-SAMPLED_BYTES_A_LOGIT = 32
-"""Memory traffic per logit of a sequence in a decoding step (vllm/v1/worker/gpu/sample/, 0.32)."""
 ALL_REDUCE_S = 15e-6
 """Latency of one small all-reduce over NVLink."""
 TENSOR_S = 0.5e-3
 """Overhead of gathering, checking and placing one tensor of a refit, in addition to its bytes."""
-GRADING_TAIL_S = {"code": 5.0, "math": 1.0, "stem": 1.0, "logic": 0.1, "instruction": 0.1, "": 5.0}
-"""Domain -> seconds from the last rollout to its score: ProRL's limit for the tests of a program (2507.12507,
-appendix), and the slowest percent of the other domains under load (experiments/grading.md)."""
+BANDWIDTH_SHARE, LINK_SHARE = 0.8, 0.7
+"""Shares of the memory's bandwidth for contiguous tensors, and of a link's in collectives of large tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +76,6 @@ class StepTime:
 
     parts: Mapping[str, float]
     """Name -> seconds, in the order of the step."""
-    response_tokens: float
-    """Response tokens trained on."""
-    hidden_s: float = 0.0
-    """Seconds of sampling that `sampler.ahead` can at best hide behind the rest."""
 
     @property
     def seconds(self) -> float:
@@ -90,7 +83,7 @@ class StepTime:
 
     @property
     def low_s(self) -> float:
-        return RANGE[0] * (self.seconds - self.hidden_s)
+        return RANGE[0] * self.seconds
 
     @property
     def high_s(self) -> float:
@@ -103,19 +96,13 @@ class StepTime:
 
 def estimate_step(case: Case, memory: Memory, derates: Derates = FITTED) -> StepTime:
     """Returns the time of a step. `memory` decides how many sequences an engine decodes at a time."""
-    passes = logprobs_s(case, derates)
-    parts = {
-        "sampling": sampling_s(case, memory.num_places, derates),
-        "log-probabilities": passes,
-        "grading": max(0.0, max(GRADING_TAIL_S[domain] for domain in case.domains) - passes),
-        "updates": updates_s(case, derates),
-        "refit": refit_s(case),
-    }
-    meanwhile = sum(parts.values()) - parts["sampling"] - parts["refit"]
     return StepTime(
-        parts=parts,
-        response_tokens=case.trained_rollouts * case.response_tokens,
-        hidden_s=min(parts["sampling"], meanwhile) if case.config.sampler.ahead else 0.0,
+        parts={
+            "sampling": sampling_s(case, memory.num_places, derates),
+            "passes": logprobs_s(case, derates),
+            "updates": updates_s(case, derates),
+            "refit": refit_s(case),
+        }
     )
 
 
@@ -144,7 +131,7 @@ def decode_cost(case: Case) -> DecodeCost:
     return DecodeCost(
         prefill_s=case.prompt_tokens * 2 * read / gpu.flops,
         step_s=reduces + element_bytes(case.config) * read / gpu.memory_bytes_s,
-        sequence_s=2 * read / gpu.flops + SAMPLED_BYTES_A_LOGIT * model.vocab_size / gpu.memory_bytes_s,
+        sequence_s=2 * read / gpu.flops,
         context_token_s=kv_bytes_a_token(model, case.config) / gpu.memory_bytes_s,
         loop_step_s=LOOP_STEP_S + EAGER_LAYER_S * model.num_layers * sampler.enforce_eager,
         loop_sequence_s=LOOP_SEQUENCE_S,
@@ -183,8 +170,8 @@ def logprobs_s(case: Case, derates: Derates = FITTED) -> float:
 
 
 def updates_s(case: Case, derates: Derates = FITTED) -> float:
-    """Returns the time of all updates of a step: passes, exchange of gradients, and AdamW, which reads gradient, weight
-    and moments and writes weight and moments."""
+    """Returns the time of all updates of a step: passes and exchange of gradients. AdamW's own time is less than a
+    hundredth."""
     config, trainer, num_rollouts = case.config, case.config.trainer, case.trained_rollouts
     num_tokens = num_rollouts * case.rollout_tokens / trainer.updates_per_step
     bubble = _bubble(case, num_tokens / trainer.micro_batch_tokens / case.data_parallel)
@@ -192,17 +179,7 @@ def updates_s(case: Case, derates: Derates = FITTED) -> float:
     passes = num_rollouts * _passes_s(case, operations, num_tokens, derates) * (1 + bubble)
     num_reduces = 6 if config.model.recompute is Recompute.full else 4
     passes += num_reduces * _all_reduce_s(case, num_rollouts * case.rollout_tokens)
-    num_trained = trained_on_rank(case.model, config, 0)
-    mine = num_trained / (case.data_parallel if trainer.distributed_optimizer else 1)
-    moved = 2 * optimizer_bytes(num_trained, config, case.data_parallel) + 4 * mine
-    adam = moved / (case.gpu.memory_bytes_s * BANDWIDTH_SHARE)
-    if config.lora.rank:  # the reference comes from the host for the new weights
-        adam += (
-            element_bytes(config)
-            * parameters_on_rank(case.model, config, 0)
-            / (case.gpu.pcie_bytes_s * LINK_SHARE)
-        )
-    return passes + trainer.updates_per_step * (gradient_exchange_s(case) + adam)
+    return passes + trainer.updates_per_step * gradient_exchange_s(case)
 
 
 def gradient_exchange_s(case: Case) -> float:

@@ -8,28 +8,19 @@ from itertools import groupby
 
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.cluster.plan.text import crash_text, range_text, table
-from nemo_prorl.cluster.scale.hardware import GIB, Gpu
-from nemo_prorl.cluster.scale.layouts import Plan, overrides
-from nemo_prorl.cluster.scale.memory import GRAPH_SEQUENCES, PLANNED_SHARE
+from nemo_prorl.cluster.scale.known import Gpu
+from nemo_prorl.cluster.scale.layouts import StagePlan, overrides
+from nemo_prorl.cluster.scale.memory import GIB, GRAPH_SEQUENCES, PLANNED_SHARE
 from nemo_prorl.cluster.scale.roofline import RANGE, SMALL_MODEL, SMALL_MODEL_FACTOR
-from nemo_prorl.cluster.scale.tail import STEPS_AHEAD, gains
-from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 MEMORY_PARTS = (
     "weights", "factors", "reference", "gradients", "optimizer", "activations", "logits", "refit", "vLLM",
 )  # fmt: skip
-TIME_COLUMNS = (
-    ("sampling", ("sampling",)),
-    ("passes", ("log-probabilities",)),
-    ("updates", ("updates",)),
-    ("rest", ("grading", "refit")),
-)
-"""Columns of the table of stages, each with the parts of a step that it adds up."""
 MAX_LAYOUTS = 8
 
 
-def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
+def memory_text(plans: Sequence[StagePlan], gpu: Gpu) -> list[str]:
     """Returns a table of a GPU's memory, phase by phase, for every stage that differs from the one before."""
     tables: list[str] = []
     for memory, (plan, *_) in groupby(plans, key=lambda plan: plan.memory):
@@ -69,16 +60,16 @@ def memory_text(plans: Sequence[Plan], gpu: Gpu) -> list[str]:
     return [f"GiB of the fullest GPU, of {gpu.memory_gib:g}", *tables, *said]
 
 
-def time_text(plans: Sequence[Plan], cluster: Cluster, model: Architecture) -> list[str]:
+def time_text(plans: Sequence[StagePlan], cluster: Cluster, model: Architecture) -> list[str]:
     """Returns a table of the parts of a step, stage by stage, and what the numbers stand for."""
-    head = [name for name, _ in TIME_COLUMNS]
-    rows: list[tuple[str, ...]] = [("stage", *head, "step", "steps", "GPU h", "bottleneck")]
+    head = ("stage", *plans[0].time.parts, "step", "steps", "GPU h", "bottleneck")
+    rows: list[tuple[str, ...]] = [head]
     for plan in plans:
         time = plan.time
         rows.append(
             (
                 plan.config.stage.name,
-                *(f"{sum(time.parts[part] for part in parts):.1f}" for _, parts in TIME_COLUMNS),
+                *(f"{seconds:.1f}" for seconds in time.parts.values()),
                 f"{time.low_s:.0f}-{time.high_s:.0f}",
                 f"{plan.config.trainer.num_steps:,}",
                 range_text(step_hours([plan], cluster)),
@@ -87,8 +78,8 @@ def time_text(plans: Sequence[Plan], cluster: Cluster, model: Architecture) -> l
         )
     low, high = RANGE
     said = [
-        f"step: published steps took {low:g} to {high:g} times the sum of these parts. It is a floor: validation, "
-        "checkpoints, restarts and further rounds of dynamic sampling come on top."
+        f"step: published steps took {low:g} to {high:g} times the sum of these parts. It is a floor: grading, "
+        "validation, checkpoints, restarts and further rounds of dynamic sampling come on top."
     ]
     if model.num_parameters < SMALL_MODEL:
         less, more = SMALL_MODEL_FACTOR
@@ -96,45 +87,26 @@ def time_text(plans: Sequence[Plan], cluster: Cluster, model: Architecture) -> l
             f"Published runs of models as small as this one took {less:g} to {more:g} times the sum "
             "(docs/sizing.md): the range may be too low."
         )
-    if len(plans) == 1 and plans[0].time.hidden_s:
-        said.append(
-            "With sampler.ahead the step begins at a bound: sampling and training share a GPU, and it holds only if "
-            "they do not slow each other down."
-        )
+    if any(plan.config.sampler.ahead for plan in plans):
+        said.append("What sampler.ahead hides of the sampling is not subtracted.")
     last = [(plan.config, plan.time.high_s) for plan in plans]
     return [
         "Seconds of a step",
-        *table(rows, "l" + "r" * (len(head) + 3) + "l"),
+        *table(rows, "l" + "r" * (len(head) - 2) + "l"),
         "",
         *said,
         *crash_text(last, cluster),
     ]
 
 
-def tail_text(cases: Sequence[Case], plans: Sequence[Plan]) -> list[str]:
-    """Returns a table of what sampling further ahead could win, stage by stage, and what the numbers stand for."""
-    rows = [("stage", "mean/longest", *(f"{ahead} ahead" for ahead in STEPS_AHEAD))]
-    for case, plan in zip(cases, plans, strict=True):
-        won = (f"{gain:.2f} x" for gain in gains(case, plan.memory).values())
-        rows.append((case.config.stage.name, f"{case.response_share:.2f}", *won))
-    return [
-        "Steps are at most so many times faster if sampling runs several steps ahead",
-        *table(rows, "l" + "r" * (len(STEPS_AHEAD) + 1)),
-        "",
-        "Engines would then not wait for a step's longest responses, which go on in the next steps. It is a bound by "
-        "the formulas of --time: no response is computed twice, and the correction for older weights is free. Lengths "
-        "are log-normal with this mean; --lengths-of RUN_DIR takes the mean from a run.",
-    ]
-
-
-def step_hours(plans: Sequence[Plan], cluster: Cluster) -> tuple[float, float]:
+def step_hours(plans: Sequence[StagePlan], cluster: Cluster) -> tuple[float, float]:
     """Returns the range of the GPU hours of all steps of these stages."""
     low = sum(plan.config.trainer.num_steps * plan.time.low_s for plan in plans)
     high = sum(plan.config.trainer.num_steps * plan.time.high_s for plan in plans)
     return low * cluster.num_gpus / 3600, high * cluster.num_gpus / 3600
 
 
-def layouts_text(plans: Sequence[Plan]) -> list[str]:
+def layouts_text(plans: Sequence[StagePlan]) -> list[str]:
     """Returns a table of the fastest layouts that fit."""
     if not plans:
         return ["", "No layout fits."]

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from pathlib import PurePath
 
 from nemo_prorl.cluster.plan.estimate import RESPONSE_SHARE
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.hardware import Gpu
+from nemo_prorl.cluster.scale.known import Gpu
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.sections.checks import require
 from nemo_prorl.engines.megatron.architecture import Architecture
@@ -22,14 +21,6 @@ INFORMATIVE_SHARE = 0.6
 SPREAD = 1.4
 """Mean square of a response's length over the square of its mean: a log-normal with a mean of half the longest response
 of which 14 % are cut off has 1.4."""
-DOMAIN_OF = {
-    "deepscaler": "math",
-    "eurus": "code",
-    "scp116k": "stem",
-    "reasoning_gym": "logic",
-    "llama_nemotron_if": "instruction",
-}
-"""Domain of each data set that `data build` makes, by the name of its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +98,3 @@ class Case:
             return self.sampled_rollouts
         informative = round(self.sampled_prompts * self.informative_share)
         return min(informative, self.config.trainer.prompts_per_step) * self.config.sampler.num_rollouts
-
-    @property
-    def domains(self) -> set[str]:
-        """Returns the domains of the training files; "" stands for a file that no `data build` makes."""
-        return {DOMAIN_OF.get(PurePath(path).parent.name, "") for path in self.config.data.train} or {""}

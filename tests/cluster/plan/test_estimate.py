@@ -13,7 +13,7 @@ from nemo_prorl.cluster.plan.estimate import (
     PAPER_STEPS,
     SPEED_RANGE,
     TOKENS_PER_GPU_S,
-    Estimate,
+    Cost,
     estimate,
 )
 from nemo_prorl.config import RunConfig, SamplerConfig, TrainerConfig
@@ -21,22 +21,17 @@ from nemo_prorl.config import RunConfig, SamplerConfig, TrainerConfig
 CONF_DIR = Path(__file__).resolve().parents[3] / "conf"
 
 
-def cost(steps: int = 100, num_rollouts: int = 16, longest: int = 8192, prompts: int = 256) -> Estimate:
+def cost(steps: int = 100, num_rollouts: int = 16, longest: int = 8192, prompts: int = 256) -> Cost:
     trainer = TrainerConfig(num_steps=steps, prompts_per_step=prompts)
     sampler = SamplerConfig(num_rollouts=num_rollouts, max_response_tokens=longest)
     return estimate(RunConfig(trainer=trainer, sampler=sampler), None)
-
-
-def test_tokens_by_hand() -> None:
-    """2 steps x 256 prompts x 16 rollouts x half of 8,192 tokens."""
-    assert cost(steps=2).response_tokens == 2 * 256 * 16 * 4096
 
 
 @pytest.mark.medium
 def test_the_recipe_costs_what_the_paper_says() -> None:
     """16,000 GPU hours; the calibration's table agrees with conf/stage/."""
     chain = load_chain(paper_stages(CONF_DIR), [], config_name="train", conf_dir=CONF_DIR)
-    total = Estimate()
+    total = Cost()
     for config in chain:
         total += estimate(config, None)
     assert total.gpu_hours == pytest.approx(16_000)
@@ -86,6 +81,7 @@ def test_costs_are_in_proportion(change: dict[str, int], factor: float) -> None:
 
 
 def test_costs_add_up() -> None:
+    assert cost(steps=2).response_tokens == 2 * 256 * 16 * 4096, "of half of 8,192 tokens each"
     both = cost(steps=30) + cost(steps=70)
     assert both == replace(cost(steps=100), gpu_hours=both.gpu_hours)
     assert both.gpu_hours == pytest.approx(cost(steps=100).gpu_hours)

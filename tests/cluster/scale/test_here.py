@@ -10,11 +10,9 @@ import pytest
 
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.cluster.scale import here
-from nemo_prorl.cluster.scale.hardware import GPUS
 from nemo_prorl.cluster.scale.here import StepHere, cpu_seconds, duration, step_here
+from nemo_prorl.cluster.scale.known import GPUS, shape_of
 from nemo_prorl.cluster.scale.layouts import plan_of
-from nemo_prorl.cluster.scale.roofline import mean_rollout
-from nemo_prorl.cluster.scale.shapes import shape_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import (
     ExpManagerConfig,
@@ -37,6 +35,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
         sampler=SamplerConfig(num_rollouts=8, max_prompt_tokens=256, max_response_tokens=1024),
         exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path)),
     )
+
+
+def case(config: RunConfig) -> Case:
+    cluster = Cluster(num_nodes=1, gpus_per_node=1)
+    return Case(model=MODEL, config=config, cluster=cluster, gpu=GPUS["h100"])
 
 
 @pytest.mark.parametrize(
@@ -75,59 +78,38 @@ def test_a_run_that_has_steps_is_asked_itself(config: RunConfig, tmp_path: Path)
 def test_a_known_gpu_has_the_time_of_plan(config: RunConfig) -> None:
     config = replace(config, model=ModelConfig(), sampler=replace(config.sampler, release_memory=True))
     found = step_here(config, num_ranks=1, gpu_name="NVIDIA H100 80GB HBM3")
-    case = Case(model=MODEL, config=config, cluster=Cluster(num_nodes=1, gpus_per_node=1), gpu=GPUS["h100"])
-    assert found is not None
-    time = plan_of(case).time
-    assert (found.low_s, found.high_s) == (time.low_s, time.high_s)
-    assert found.source == "by the formulas of plan --time"
+    time = plan_of(case(config)).time
+    assert found == StepHere(low_s=time.low_s, high_s=time.high_s, source="by the formulas of plan --time")
     assert step_here(config, num_ranks=1, gpu_name="NVIDIA GeForce RTX 4090") is None
 
 
+@pytest.mark.parametrize(("bf16", "is_advised"), [(4.68e9, True), (240e9, False)])
 def test_a_cpu_is_measured_and_bf16_is_advised_against_where_it_is_slow(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, bf16: float, is_advised: bool
 ) -> None:
-    speeds = {Precision.fp32: 234e9, Precision.bf16: 4.68e9}
-    monkeypatch.setattr(here, "measured_speed", lambda widths, precision, threads: (speeds[precision], 1.0))
-    fast = step_here(config, num_ranks=1, gpu_name="")
-    assert fast is not None
-    assert fast.advice == ""
-    assert "matrix products at 230 GFLOP/s per rank" in fast.source
-    slow_config = replace(config, model=replace(config.model, precision=Precision.bf16))
-    slow = step_here(slow_config, num_ranks=1, gpu_name="")
-    assert slow is not None
-    assert slow.advice == "matrix products are 50.0 times as fast here in fp32: write model.precision=fp32"
-    assert slow.low_s > 40 * fast.low_s
-    speeds[Precision.bf16] = 240e9
-    quick = step_here(slow_config, num_ranks=1, gpu_name="")
-    assert quick is not None
-    assert quick.advice == ""
+    speeds = {Precision.fp32: 234e9, Precision.bf16: bf16}
+    monkeypatch.setattr(here, "measured_flops", lambda widths, precision, threads: speeds[precision])
+    found = step_here(config, num_ranks=1, gpu_name="")
+    assert found is not None
+    assert (found.advice, "at 230 GFLOP/s per rank" in found.source) == ("", True)
+    in_bf16 = replace(config, model=replace(config.model, precision=Precision.bf16))
+    found = step_here(in_bf16, num_ranks=1, gpu_name="")
+    assert found is not None
+    advice = "matrix products are 50.0 times as fast here in fp32: write model.precision=fp32"
+    assert found.advice == (advice if is_advised else "")
 
 
 def test_the_least_time_is_that_of_the_operations_and_of_the_samplers_loop(config: RunConfig) -> None:
     """Six operations per parameter and token for the update, two for each of the other passes: about twelve, and the
     surplus of prompts that dynamic sampling draws."""
-    case = Case(model=MODEL, config=config, cluster=Cluster(num_nodes=1, gpus_per_node=1), gpu=GPUS["h100"])
-    seconds = cpu_seconds(case, flops=1e12, slowdown=1.0)
+    seconds, loop_s = (cpu_seconds(case(config), flops) for flops in (1e12, 1e30))
     tokens = 16 * 8 * (256 + 512)
-    assert 10 < seconds / (tokens * MODEL.num_parameters / 1e12) < 20
-    assert cpu_seconds(case, flops=1e12, slowdown=2.0) - seconds == pytest.approx(
-        cpu_seconds(case, flops=1e30, slowdown=1.0), rel=1e-6
-    )
-    one_update = replace(case, config=replace(config, trainer=replace(config.trainer, updates_per_step=1)))
-    share = (
-        1 / config.trainer.updates_per_step
-    )  # of the old log-probabilities, which the first update computes
-    forward = sum(mean_rollout(case).forward) * case.prepared_rollouts / 1e12
-    assert seconds - cpu_seconds(one_update, flops=1e12, slowdown=1.0) == pytest.approx(
-        (1 - share) * forward, rel=1e-6
-    )
-    two = replace(case, cluster=Cluster(num_nodes=1, gpus_per_node=2))
-    assert cpu_seconds(two, flops=1e9, slowdown=1.0) == pytest.approx(
-        cpu_seconds(case, flops=1e9, slowdown=1.0) / 2, rel=0.01
-    )
+    assert 10 < (seconds - loop_s) / (tokens * MODEL.num_parameters / 1e12) < 20
+    one_update = replace(config, trainer=replace(config.trainer, updates_per_step=1))
+    assert cpu_seconds(case(one_update), 1e12) < seconds, "it computes the old log-probabilities"
+    two = replace(case(config), cluster=Cluster(num_nodes=1, gpus_per_node=2))
+    assert cpu_seconds(two, 1e9) == pytest.approx(cpu_seconds(case(config), 1e9) / 2, rel=0.01)
 
 
 def test_the_speed_of_this_machine_is_finite() -> None:
-    flops, slowdown = here.measured_speed((1536, 8960), Precision.fp32, 1)
-    assert 1e8 < flops < 1e13
-    assert slowdown >= 1.0
+    assert 1e8 < here.measured_flops((1536, 8960), Precision.fp32, 1) < 1e13

@@ -32,7 +32,7 @@ def held_and_estimated(
     from nemo_prorl import distributed
     from nemo_prorl.cluster.plan.fit import Cluster
     from nemo_prorl.cluster.scale import memory
-    from nemo_prorl.cluster.scale.hardware import GPUS
+    from nemo_prorl.cluster.scale.known import GPUS
     from nemo_prorl.cluster.scale.workload import Case
     from nemo_prorl.config import LayerSpec, Precision
     from nemo_prorl.engines.megatron.architecture import read_architecture
