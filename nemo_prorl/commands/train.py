@@ -35,10 +35,10 @@ def main(arguments: Sequence[str]) -> int:
             check_in = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
         terminal.wait_for("checking model and data")
         environment.choose_device(config.trainer.device)
-        parsing.check_model(config)
-        parsing.check_functions(config, into=check_in)
         environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
         environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
+        parsing.check_model(config)
+        parsing.check_functions(config, into=check_in)
         terminal.wait_for("loading PyTorch and the engines")
         parsing.prepare_engines(samples=check_in is None)
         if check_in is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -22,70 +21,60 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def slurm_gives(machine: pytest.MonkeyPatch, num_gpus: str) -> None:
-    machine.setenv("SLURM_JOB_ID", "7")
-    machine.setenv("SLURM_GPUS_ON_NODE", num_gpus)
-
-
-def test_a_machine_without_gpus_trains_on_its_cpu(machine: pytest.MonkeyPatch) -> None:
-    environment.choose_device(Device.auto)
-    slurm_gives(machine, "0")
-    environment.choose_device(Device.auto)
-    slurm_gives(machine, "")
-    environment.choose_device(Device.auto)
-
-
-def test_a_workstation_with_a_gpu_and_the_laptop_environment_trains_on_its_cpu(
-    machine: pytest.MonkeyPatch,
-) -> None:
-    machine.setattr(environment, "_has_device_files", lambda: True)
-    machine.setattr(environment, "_is_cpu_build", lambda: True)
-    environment.choose_device(Device.auto)
-    assert not environment.has_cuda()
-
-
-@pytest.mark.parametrize("given", ["8", "gpu:8", "gpu:h100:8"])
-def test_a_job_with_gpus_refuses_a_torch_without_cuda(machine: pytest.MonkeyPatch, given: str) -> None:
-    slurm_gives(machine, given)
-    machine.setattr(environment, "_has_device_files", lambda: True)
-    machine.setattr(environment, "_is_cpu_build", lambda: True)
-    with pytest.raises(
-        ConfigError, match=r"8 GPU\(s\) per node, but torch .* without CUDA.*PYTHON=.*trainer.device=cpu"
-    ):
-        environment.choose_device(Device.auto)
+FILES, CPU_BUILD = {"_has_device_files": True}, {"_is_cpu_build": True}
+GPUS_OF_SLURM = {"SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "8"}
 
 
 @pytest.mark.parametrize(
-    ("hidden", "reason"), [(None, "no /dev/nvidia0"), ("-1", "CUDA_VISIBLE_DEVICES='-1' hides them")]
+    ("device", "slurm", "hidden", "facts", "refusal"),
+    [
+        (Device.auto, {}, None, {}, ""),
+        (Device.auto, GPUS_OF_SLURM | {"SLURM_GPUS_ON_NODE": "0"}, None, {}, ""),
+        (Device.auto, GPUS_OF_SLURM | {"SLURM_GPUS_ON_NODE": ""}, None, {}, ""),
+        # A workstation with a GPU, and the environment for laptops.
+        (Device.auto, {}, None, FILES | CPU_BUILD, ""),
+        (
+            Device.auto,
+            GPUS_OF_SLURM,
+            None,
+            FILES | CPU_BUILD,
+            r"8 GPU\(s\) per node, but torch .* without CUDA.*PYTHON=",
+        ),
+        (
+            Device.auto,
+            GPUS_OF_SLURM | {"SLURM_GPUS_ON_NODE": "gpu:h100:8"},
+            None,
+            FILES | CPU_BUILD,
+            r"8 GPU\(s\) per",
+        ),
+        (Device.auto, GPUS_OF_SLURM, None, {}, "no /dev/nvidia0.*trainer.device=cpu"),
+        (Device.auto, GPUS_OF_SLURM, "-1", FILES, "CUDA_VISIBLE_DEVICES='-1' hides them"),
+        (Device.cpu, GPUS_OF_SLURM, "0", FILES, ""),
+        (Device.cuda, {}, None, {}, "trainer.device=cuda asks for a GPU, but there is no /dev/nvidia0"),
+        (Device.cuda, {}, None, FILES, ""),
+    ],
 )
-def test_a_job_with_gpus_refuses_a_node_that_shows_none(
-    machine: pytest.MonkeyPatch, hidden: str | None, reason: str
+def test_a_job_that_has_or_wants_gpus_gets_them_or_a_sentence(
+    machine: pytest.MonkeyPatch,
+    device: Device,
+    slurm: dict[str, str],
+    hidden: str | None,
+    facts: dict[str, bool],
+    refusal: str,
 ) -> None:
-    slurm_gives(machine, "8")
-    if hidden is not None:
-        machine.setattr(environment, "_has_device_files", lambda: True)
-        machine.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    with pytest.raises(ConfigError, match=reason):
-        environment.choose_device(Device.auto)
-
-
-def test_a_job_with_gpus_may_be_told_to_use_the_cpu(machine: pytest.MonkeyPatch) -> None:
-    slurm_gives(machine, "8")
-    machine.setattr(environment, "_has_device_files", lambda: True)
-    machine.setenv("CUDA_VISIBLE_DEVICES", "0")  # so that the fixture puts it back
-    assert environment.has_cuda()
-    environment.choose_device(Device.cpu)
-    assert not environment.has_cuda()
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
-
-
-def test_cuda_may_be_demanded_outside_slurm(machine: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        ConfigError, match=r"trainer.device=cuda asks for a GPU, but there is no /dev/nvidia0"
-    ):
-        environment.choose_device(Device.cuda)
-    machine.setattr(environment, "_has_device_files", lambda: True)
-    environment.choose_device(Device.cuda)
+    for name, value in slurm.items():
+        machine.setenv(name, value)
+    machine.setenv("CUDA_VISIBLE_DEVICES", hidden or "")  # so that it is put back
+    if hidden is None:
+        machine.delenv("CUDA_VISIBLE_DEVICES")
+    for name, fact in facts.items():
+        machine.setattr(environment, name, lambda fact=fact: fact)
+    if refusal:
+        with pytest.raises(ConfigError, match=refusal):
+            environment.choose_device(device)
+        return
+    environment.choose_device(device)
+    assert environment.has_cuda() == (device is Device.cuda)
 
 
 def test_a_driver_that_is_too_old_is_named(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:

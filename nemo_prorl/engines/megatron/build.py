@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -139,9 +140,9 @@ def initialise_groups(layout: Layout, seed: int) -> None:
 def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateModel:
     """Returns this rank's part of the model, with uninitialised weights. Raises ConfigError if the GPU lacks the FP8
     recipe, or Megatron refuses settings of model.megatron."""
-    check_hardware(config)
+    check_hardware(config.model.fp8)
     trainer = config.trainer
-    transformer_engine = use_transformer_engine(config, torch.cuda.is_available())
+    transformer_engine = use_transformer_engine(config.model.layer_spec, torch.cuda.is_available())
     megatron = transformer_config(architecture, config)
     if architecture.rope.kind == "yarn":
         _set_yarn(megatron, architecture.rope)
@@ -224,7 +225,7 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         stages = [["embedding", *first], *middle, [*last, "loss"]]
     return _build(
         core.TransformerConfig,
-        config,
+        config.model.megatron,
         num_layers=architecture.num_layers,
         hidden_size=architecture.hidden_size,
         ffn_hidden_size=architecture.ffn_size,
@@ -257,7 +258,7 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         bias_activation_fusion=torch.cuda.is_available(),
         # Without fusion, Megatron's rope waits for the GPU in every layer to read the lengths of packed sequences.
         # With it, YaRN's scale of queries and keys would be lost in packed sequences (rope_utils.py in 0.16.1).
-        apply_rope_fusion=use_transformer_engine(config, torch.cuda.is_available())
+        apply_rope_fusion=use_transformer_engine(config.model.layer_spec, torch.cuda.is_available())
         and architecture.rope.kind != "yarn",
         # Together these two make gradients plain sums over micro-batches and replicas: Megatron neither averages over
         # them nor divides by a token count. The loss function has already divided by the totals of the update.
@@ -268,10 +269,9 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
     )
 
 
-def _build(kind: type, config: RunConfig, **settings: Any) -> Any:
-    """Returns one of Megatron's configuration objects, made of `settings` and of those keys of model.megatron that are
-    fields of it. Raises ConfigError for a value of another type, and if Megatron refuses one."""
-    given = config.model.megatron
+def _build(kind: type, given: Mapping[str, Any], **settings: Any) -> Any:
+    """Returns one of Megatron's configuration objects, made of `settings` and of its fields in `given`, model.megatron.
+    Raises ConfigError for a value of another type, and if Megatron refuses one."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name in given.keys() & fields.keys():
         key, value, default = f"model.megatron.{name}", given[name], fields[name].default
@@ -297,7 +297,7 @@ def build_training(
     sharded = trainer.distributed_optimizer and layout.data_parallel > 1
     reduction = _build(
         core.DistributedDataParallelConfig,
-        config,
+        config.model.megatron,
         grad_reduce_in_fp32=True,
         use_distributed_optimizer=sharded,
     )
@@ -314,7 +314,7 @@ def build_training(
         model.config.no_sync_func = wrapped.no_sync
     settings = _build(
         core.OptimizerConfig,
-        config,
+        config.model.megatron,
         optimizer="adam",
         lr=trainer.learning_rate,
         weight_decay=trainer.weight_decay,
@@ -336,9 +336,8 @@ def token_multiple(config: RunConfig) -> int:
     return FP8_MULTIPLE.get(config.model.fp8, 1) * ranks
 
 
-def check_hardware(config: RunConfig) -> None:
+def check_hardware(recipe: Fp8Recipe) -> None:
     """Raises ConfigError for an FP8 recipe that this GPU does not support; Megatron does not check this."""
-    recipe = config.model.fp8
     if recipe is Fp8Recipe.off or not torch.cuda.is_available():
         return
     capability = torch.cuda.get_device_capability()

@@ -1,5 +1,5 @@
 """Checks whether a model can be trained as the configuration says. Cheap: reads the folder's JSON files, and imports
-neither torch nor Megatron. build.py checks compute capability and CUDA version.
+torch and vLLM only for sampler.engine_args. build.py checks compute capability and CUDA version.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def check_model(
             f"it takes {', '.join(map(str, CPU_HEAD_DIMS))}."
         )
     _check_kv_cache(architecture, config)
-    check_engine_args(config)
+    check_engine_args(config.sampler)
     if trains:
-        _check_layer_spec(config)
+        _check_layer_spec(config.model.layer_spec)
         _check_fp8(architecture, config)
-        check_megatron(config)
+        check_megatron(config.model)
 
 
 def check_shape(architecture: Architecture, config: RunConfig, world_size: int) -> None:
@@ -125,9 +125,8 @@ def has_transformer_engine() -> bool:
     return any(file for place in places for file in place.glob("transformer_engine_torch*.so"))
 
 
-def use_transformer_engine(config: RunConfig, cuda: bool) -> bool:
+def use_transformer_engine(spec: LayerSpec, cuda: bool) -> bool:
     """Returns whether model.layer_spec stands for Transformer Engine's layers on this machine."""
-    spec = config.model.layer_spec
     return spec is LayerSpec.transformer_engine or (spec is LayerSpec.auto and cuda)
 
 
@@ -182,10 +181,9 @@ def _check_kv_cache(architecture: Architecture, config: RunConfig) -> None:
         )
 
 
-def _check_layer_spec(config: RunConfig) -> None:
+def _check_layer_spec(spec: LayerSpec) -> None:
     """Raises ConfigError if the layers are not installed. On a GPU, `auto` does not fall back to Megatron's own layers,
     which are much slower and compute on padding."""
-    spec = config.model.layer_spec
     if spec is LayerSpec.auto and has_cuda() and not has_transformer_engine():
         raise ConfigError(
             "model.layer_spec=auto uses Transformer Engine's layers on a GPU, but the package "

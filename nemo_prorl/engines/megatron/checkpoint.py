@@ -28,7 +28,7 @@ from nemo_prorl.engines.megatron import core, optimizer_state
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.families.family import Architecture, Split
-from nemo_prorl.engines.megatron.shards import Reader, Save, whole_tensor
+from nemo_prorl.engines.megatron.shards import Save, ShardReader, whole_tensor
 from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.weights import whole_parameters
 
@@ -151,7 +151,7 @@ def read_whole(
     main: read the optimizer's fp32 copies of the weights, if the checkpoint has them. Raises ConfigError, before
     anything is read, if the checkpoint is of another model.
     """
-    reader = Reader(directory)
+    reader = ShardReader(directory)
     prefix = f"optimizer.{MAIN}." if main and MAIN in read_manifest(directory).contents else ""
     parameters = list(whole_parameters(architecture))
     for parameter in parameters:

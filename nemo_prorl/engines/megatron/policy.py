@@ -55,7 +55,7 @@ class MegatronPolicy:
         self._device = torch.device(torch.cuda.current_device())
         # Transformer Engine has no attention for packed sequences in fp32 (its issue 2285).
         is_bf16 = config.model.precision is Precision.bf16
-        has_engine = use_transformer_engine(config, torch.cuda.is_available())
+        has_engine = use_transformer_engine(config.model.layer_spec, torch.cuda.is_available())
         self._packs = config.trainer.packing and has_engine and is_bf16
         self._fuses = config.model.fused_logprobs and can_fuse(self._device)
         self._on_host: dict[tuple[int, str], torch.Tensor] = {}

@@ -115,7 +115,7 @@ def whole_tensor(place: Place, num_layers: int, data: torch.Tensor) -> core.Shar
     return core.ShardedTensor.from_rank_offsets(key, data, (0, layer, num_layers))
 
 
-class Reader:
+class ShardReader:
     """Reads whole tensors of a checkpoint from any layout, without a model. Not collective."""
 
     def __init__(self, directory: Path) -> None:

@@ -100,7 +100,7 @@ class VllmSampler:
             share, num_shares = ranks.layout.rank, ranks.layout.world_size
             ranks.together(lambda: check_finite(folder, share=share, num_shares=num_shares))
         weight_transfer.register()
-        check_engine_args(config)
+        check_engine_args(config.sampler)
         job = ranks.from_main(uuid.uuid4().hex)
         with (
             host_process_undisturbed(),

@@ -6,21 +6,20 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError, ModelConfig, RunConfig
+from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron import build, core
 
 
 def built(**given: object) -> object:
     return build._build(
         core.DistributedDataParallelConfig,
-        RunConfig(model=ModelConfig(megatron=given)),
+        given,
         overlap_grad_reduce=False,
     )
 
 
 def layers(**given: object) -> Any:
-    config = RunConfig(model=ModelConfig(megatron=given))
-    return build._build(core.TransformerConfig, config, num_layers=1, hidden_size=8, num_attention_heads=1)
+    return build._build(core.TransformerConfig, given, num_layers=1, hidden_size=8, num_attention_heads=1)
 
 
 def test_a_setting_replaces_the_trainers_own() -> None:

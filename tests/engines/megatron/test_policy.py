@@ -111,15 +111,6 @@ def test_micro_batches_chunks_and_padding_do_not_matter(make_policy: MakePolicy)
             )
 
 
-def test_a_row_does_not_depend_on_the_rest_of_the_batch(make_policy: MakePolicy) -> None:
-    batch = token_batch()
-    policy = make_policy(micro_batch_tokens=10_000)
-    together = policy.logprobs(batch)
-    for row in range(len(batch)):
-        alone = policy.logprobs(batch.select([row]))
-        np.testing.assert_allclose(alone[0], together[row, : alone.shape[1]], atol=2e-6, rtol=0)
-
-
 def test_the_report_tells_of_the_weights_before_the_update(make_policy: MakePolicy) -> None:
     batch = train_batch(token_batch())
     policy = make_policy()
@@ -185,16 +176,6 @@ def test_delayed_scaling_is_shared_by_ranks_with_equally_many_passes_only(
     """Replicas have as many as their rollouts take: an exchange among all ranks, Megatron's default, would not end."""
     config = RunConfig(model=ModelConfig(fp8=Fp8Recipe.delayed))
     assert build.transformer_config(read_architecture(hf_models["qwen2"]), config).tp_only_amax_red
-
-
-class TestReference:
-    def test_it_is_the_policy_at_first_and_stays_behind(self, make_policy: MakePolicy) -> None:
-        batch = train_batch(token_batch())
-        policy = make_policy()
-        before = policy.logprobs(batch.tokens)
-        np.testing.assert_array_equal(reference_logprobs(policy, batch.tokens), before)
-        policy.update(batch, loss_function)
-        np.testing.assert_array_equal(reference_logprobs(policy, batch.tokens), before)
 
     def test_it_does_not_alias_the_weights(self, make_policy: MakePolicy) -> None:
         """On CPU, `tensor.to("cpu")` would be no copy: the reference would then follow the policy, and the KL be 0."""
@@ -312,24 +293,6 @@ def test_learning_rate(settings: dict[str, object], rates: list[float]) -> None:
 def test_an_update_without_tokens_is_refused(make_policy: MakePolicy) -> None:
     with pytest.raises(ValueError, match="nothing to learn from"):
         make_policy().update(train_batch(token_batch()).select([]), loss_function)
-
-
-def test_llama3_rope_equals_transformers(ranks: object, tmp_path: Path) -> None:
-    from tests.engines.conftest import build_hf_model
-    from tests.engines.megatron.helpers import run_config
-
-    rope = {
-        "rope_type": "llama3",
-        "rope_theta": 5e5,
-        "factor": 32.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
-    path = build_hf_model(tmp_path / "llama3", "llama", rope_parameters=rope)
-    batch = token_batch(4, 200)
-    got = MegatronPolicy(run_config(path), ranks).logprobs(batch)  # type: ignore[arg-type]
-    np.testing.assert_allclose(got, plain_logprobs(path, batch, 1.2), atol=1e-5, rtol=0)
 
 
 def test_sixteen_bits_learn_through_fp32_copies(

@@ -47,13 +47,6 @@ def test_logprobs_are_those_of_transformers_at_temperature(sampler, hf_model, ma
     assert worst(1.0) > 0.1, "the comparison would not notice a forgotten temperature"
 
 
-def test_logprobs_after_a_refit_are_those_of_transformers(sampler, weights_of, hf_model, make_prompt, draw):
-    sampler.load_weights(weights_of("other").items(), 1)
-    for rollout in draw(sampler, [make_prompt("3+4=?")], num_rollouts=2, max_response_tokens=8)[0]:
-        expected = reference_logprobs(hf_model("other"), rollout, 1.2)
-        np.testing.assert_allclose(rollout.sampler_logprobs, expected, atol=1e-4)
-
-
 def test_rollouts_carry_what_was_sampled(sampler, make_prompt, draw, tokenizer):
     prompts = [make_prompt("one"), make_prompt("two")]
     groups = draw(sampler, prompts, num_rollouts=8, max_response_tokens=40)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from nemo_prorl.engines.megatron.host_memory import _Pinned, pinned_like
+from nemo_prorl.engines.megatron.optimizer_state import _Pinned, pinned_like
 
 
 class FakeCudart:
