@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from nemo_prorl import __version__
-from nemo_prorl.commands.ending import is_disk_full, say, show, stops
+from nemo_prorl.commands.ending import expected_errors, is_disk_full, say, show
 from nemo_prorl.commands.parsing import PROGRAM
 from nemo_prorl.config import ConfigError
 
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
             2,
         )
     except Exception as error:
-        if isinstance(error, stops()):
+        if isinstance(error, expected_errors()):
             return say(error, 1)
         if not is_disk_full(error):
             raise

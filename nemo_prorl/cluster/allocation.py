@@ -5,32 +5,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
+from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.config import ConfigError
 
 SHORT = {"N": "nodes", "G": "gpus", "d": "dependency", "a": "array", "M": "clusters"}
 """sbatch's short options that are read here -> their long names."""
-LONG = (
-    *SHORT.values(), "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "exclusive", "test-only", "wrap",
-)  # fmt: skip
 OWN = ("dependency", "array", "clusters", "test-only", "wrap")
 """Options that would change what a submission is; `submit` refuses them."""
+OPEN = ("gpus", "gpus-per-task", "gpus-per-socket", "gres")
+"""Options beside --gpus-per-node that ask for GPUs; a launcher counts its ranks by that one alone."""
+LONG = ("nodes", "gpus-per-node", *OWN, *OPEN)
 VARIABLES = {
     f"SBATCH_{name.upper().replace('-', '_')}": name
-    for name in ("gpus", "gpus-per-node", "gpus-per-task", "gres", "exclusive", "clusters")
+    for name in ("gpus", "gpus-per-node", "gpus-per-task", "gres", "clusters")
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
-    """The nodes and GPUs of a job."""
-
-    num_nodes: int
-    gpus_per_node: int
-    """As requested, at least 1: a job without GPUs has one rank on every node."""
 
 
 def read_options(words: Sequence[str]) -> dict[str, str]:
@@ -50,63 +41,41 @@ def read_options(words: Sequence[str]) -> dict[str, str]:
             name, value, is_joined = SHORT[word[1]], word[2:].removeprefix("="), word[2:]
         else:
             continue
-        if not is_joined and name not in ("exclusive", "test-only") and rest:
+        if not is_joined and name != "test-only" and rest:
             value = rest.pop(0)
         found[name] = value
     return found
 
 
-def allocation(launcher_text: str, environment: Mapping[str, str], words: Sequence[str]) -> Allocation:
-    """Returns what a launcher asks for, if it is submitted with this environment and these further options of sbatch.
-    Raises ConfigError unless nodes and GPUs of each are certain."""
+def cluster_of(launcher_text: str, environment: Mapping[str, str], words: Sequence[str]) -> Cluster:
+    """Returns the nodes that a launcher asks for and the GPUs of each, if it is submitted with this environment and
+    these further options of sbatch; a job without GPUs has one rank on every node. Raises ConfigError unless both
+    numbers are certain."""
     asked = read_options(_header(launcher_text))
     asked |= {name: environment[variable] for variable, name in VARIABLES.items() if variable in environment}
-    asked |= (given := read_options(words))
+    asked |= read_options(words)
     for name in OWN:
         if name in asked:
             raise ConfigError(
                 f"--{name} is not for submit, which makes one job for each stage, each after the one before, on this "
                 "cluster: leave it out, or call sbatch yourself."
             )
+    for name in OPEN:
+        if name in asked and (name != "gres" or re.search(r"\bgpu\b", asked[name])):
+            raise ConfigError(
+                f"--{name} leaves open how many GPUs of a node the launcher has to use: write --gpus-per-node=8 "
+                "instead, for example."
+            )
     least, _, most = asked.get("nodes", "1").partition("-")
-    num_nodes = int(least) if least.isdecimal() and most in ("", least) else 0
-    if num_nodes < 1:
-        raise ConfigError(
-            f"--nodes={asked['nodes']} is no certain number of nodes, and a run is checked for one: write --nodes=4, "
-            "for example."
-        )
-    for name in ("gpus-per-task", "gpus-per-socket"):
-        if name in asked:
-            raise ConfigError(f"--{name} leaves the GPUs of a node open: write --gpus-per-node=8 instead.")
-    wishes = {}  # option -> GPUs of a node
-    if "gpus-per-node" in asked:
-        wishes[f"--gpus-per-node={asked['gpus-per-node']}"] = _count(asked["gpus-per-node"].split(","))
-    gres = [
-        part.strip() for part in asked.get("gres", "").split(",") if re.match(r"\s*(gres[:/])?gpu\b", part)
-    ]
-    if gres:
-        wishes[f"--gres={asked['gres']}"] = _count(re.sub(r"^(gres[:/])?gpu\b:?", "", part) for part in gres)
-    if "gpus" in asked:
-        total = _count(asked["gpus"].split(","))
-        wishes[f"--gpus={asked['gpus']}"] = total // num_nodes if total % num_nodes == 0 else -1
-    if -1 in wishes.values():
-        raise ConfigError(
-            f"{next(name for name, count in wishes.items() if count == -1)} is not the same number of GPUs for each of "
-            f"{num_nodes} nodes: write --gpus-per-node=8, for example."
-        )
-    if len(set(wishes.values())) > 1:
-        mine = next((name for name in wishes if name[2:].partition("=")[0] in given), next(iter(wishes)))
-        raise ConfigError(
-            f"{' and '.join(wishes)} ask for different numbers of GPUs: write only --gpus-per-node={wishes[mine]}, "
-            "which replaces the launcher's."
-        )
-    num_gpus = max(1, next(iter(wishes.values()), 1))
-    if wishes and "gpus-per-node" not in asked and asked.get("exclusive", "no") in ("", "exclusive"):
-        raise ConfigError(
-            f"{next(iter(wishes))} beside --exclusive gives a job all GPUs of a node, however many those are: write "
-            f"--gpus-per-node={num_gpus}, by which a launcher counts its ranks."
-        )
-    return Allocation(num_nodes=num_nodes, gpus_per_node=num_gpus)
+    # "8", "h100:8" or "h100:2,a100:6"
+    gpus = [part.rpartition(":")[2] for part in asked.get("gpus-per-node", "1").split(",")]
+    for name, parts in (("nodes", [least, most or least]), ("gpus-per-node", gpus)):
+        if not all(part.isdecimal() for part in parts) or (name == "nodes" and parts[0] != parts[1]):
+            raise ConfigError(
+                f"--{name}={asked[name]} is no certain number, and a run is checked for one: write --{name}=4, for "
+                "example."
+            )
+    return Cluster(num_nodes=int(least), gpus_per_node=max(1, sum(map(int, gpus))))
 
 
 def _header(launcher_text: str) -> list[str]:
@@ -117,17 +86,3 @@ def _header(launcher_text: str) -> list[str]:
         return [word for line in lines for word in shlex.split(line, comments=True)]
     except ValueError as error:
         raise ConfigError(f"an #SBATCH line of the launcher cannot be read ({error}).") from None
-
-
-def _count(parts: Iterable[str]) -> int:
-    """Returns the sum of "h100:2", "2" or "h100", which means 1. -1 if one is no number."""
-    total = 0
-    for part in parts:
-        last = re.sub(r"\(.*", "", part).rpartition(":")[2].strip()
-        if last.isdecimal():
-            total += int(last)
-        elif re.fullmatch(r"[A-Za-z_][\w.-]*|", last):
-            total += 1
-        else:
-            return -1
-    return total

@@ -21,7 +21,7 @@ class NotNow(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderJob:
+class ActiveJob:
     """A job that works in a run's folder, or waits to."""
 
     job: str
@@ -36,7 +36,7 @@ class FolderJob:
 
 def find_jobs(
     queue: Queue, run_dir: Path, launchers: Mapping[Path, str], *, is_default: bool
-) -> list[FolderJob]:
+) -> list[ActiveJob]:
     """Returns the jobs of stages that are not done. launchers: absolute path -> stage. is_default: whether this is the
     folder of a launcher that is told none.
 
@@ -76,23 +76,23 @@ def find_jobs(
         if recorded and recorded.job == queued.job and recorded.overrides is not None:
             arguments = _without_folder(recorded.overrides)
         found.append(
-            FolderJob(job=queued.job, stage=stage, name=name, state=queued.state, arguments=arguments)
+            ActiveJob(job=queued.job, stage=stage, name=name, state=queued.state, arguments=arguments)
         )
     process = lock_holder(run_dir) if is_held(run_dir) else None
     if process is None or process.job in [one.job for one in found]:
         return found
     if process.job and queue.state(process.job) in ENDED:
         return found  # its node is dead, and keeps its lock on NFS until it is up again
-    return [*found, FolderJob(job=process.job, stage="", name=str(process), state="RUNNING")]
+    return [*found, ActiveJob(job=process.job, stage="", name=str(process), state="RUNNING")]
 
 
-def match_jobs(found: Sequence[FolderJob], new: Mapping[str, Sequence[str]], run_dir: Path) -> dict[str, str]:
+def match_jobs(found: Sequence[ActiveJob], new: Mapping[str, Sequence[str]], run_dir: Path) -> dict[str, str]:
     """Returns stage -> its job in the queue, of the stages in `new`, in their order with the launcher's arguments.
 
     Raises ConfigError if such a job has other overrides, or if a new job would meet another one in the folder; NotNow
     while one is ending.
     """
-    matched: dict[str, FolderJob] = {}
+    matched: dict[str, ActiveJob] = {}
     others = []
     for one in sorted(found, key=lambda one: [*new].index(one.stage) if one.stage in new else -1):
         if one.stage not in new or one.stage in matched:

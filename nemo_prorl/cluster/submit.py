@@ -24,8 +24,6 @@ from nemo_prorl.run_folder.slurm_jobs import Submission, note_submission, read_s
 
 DEFAULT_RUN_DIR = "runs/prorl"
 """Folder of a launcher that is told none (slurm/)."""
-SHARED_SCRIPTS = ("slurm/common.sh", "slurm/rank.sh", "slurm/check_reward.sh", "slurm/reward.sh")
-"""Scripts that every launcher uses, beside the Python of slurm/job."""
 LOOK_S = 1.0
 """How long Slurm takes to look at a new job and to find a reason why it cannot start."""
 USUAL_REASONS = (
@@ -114,15 +112,6 @@ def dry_run_text(
         for word in (job.launcher, *(["--parsable"] if job.parent else [])):
             command = command.replace(f" {word}", f" \\\n    {word}")
         lines.append(f"{_variable(job.stage)}=$({command})")
-    return "\n".join(lines)
-
-
-def scripts_text(jobs: Sequence[Job], root: Path) -> str:
-    """Returns every script that the jobs run, one after the other, each below a line with its name."""
-    lines: list[str] = []
-    for script in dict.fromkeys([*(str(job.launcher) for job in jobs), *SHARED_SCRIPTS]):
-        text = (root / script).read_text(encoding="utf-8").rstrip()
-        lines += ["", f"# ---- {script} ".ljust(110, "-"), text]
     return "\n".join(lines)
 
 

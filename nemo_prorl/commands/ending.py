@@ -21,7 +21,7 @@ first."""
 def say(error: object, code: int) -> int:
     """Prints an error and returns `code`. The main rank prints at once; another rank waits, and prints only if it has
     not been ended by then, which means that the error is its own."""
-    terminal.rest()
+    terminal.clear_line()
     rank = rank_from_environment()
     if rank:
         # `train` has made a pause of it, and there is nothing to pause.
@@ -45,7 +45,7 @@ def is_disk_full(error: BaseException | None) -> bool:
     return any(message in str(error) for message in messages) or is_disk_full(error.__cause__)
 
 
-def stops() -> tuple[type[Exception], ...]:
+def expected_errors() -> tuple[type[Exception], ...]:
     """Returns run.STOPS, none of which can be raised before nemo_prorl.run is loaded."""
     run = sys.modules.get("nemo_prorl.run")
     return run.STOPS if run else ()
@@ -54,7 +54,7 @@ def stops() -> tuple[type[Exception], ...]:
 def show(lines: Iterable[str], *, exact: bool = False) -> None:
     """Prints lines on standard output, folded to a terminal unless they are `exact`, as JSON or a script has to be. A
     reader that closes the pipe early (`| head`) is not an error."""
-    terminal.rest()
+    terminal.clear_line()
     try:
         for line in lines:
             print(line if exact else terminal.fitted(line, sys.stdout))

@@ -25,7 +25,8 @@ def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
     run_dir = checkpoint.resolve().parents[1]
     stages = _stages(run_dir, state["stage"])
     # The first stage's model is the one that all of them started from.
-    base = name_of(next(iter(stages.values()))["model"]["path"]) if stages else ""
+    path = next(iter(stages.values()))["model"]["path"] if stages else ""
+    base = name_of(path)
     last_reset = f", the last after step {state['last_reset_step']}" if state["num_resets"] else ""
     facts = {
         "run": run_dir.name,
@@ -42,7 +43,7 @@ def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
         "library_name: transformers",
         "pipeline_tag: text-generation",
         "tags: [reinforcement-learning, prorl]",
-        *([f"base_model: {base}"] if base else []),
+        *([f"base_model: {base}"] if "models--" in path else []),  # a name of the hub, not of a local folder
         "# license: to be written before this is published; it follows from the base model and the data",
         "---",
         "",

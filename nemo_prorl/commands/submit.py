@@ -7,19 +7,21 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from nemo_prorl.cluster import submit
+from nemo_prorl.cluster.allocation import cluster_of
 from nemo_prorl.cluster.folder_jobs import RUN_DIR_KEY, NotNow
+from nemo_prorl.cluster.plan.chain import Chain, asked_chain, missing_files
+from nemo_prorl.cluster.plan.fit import check_handovers, check_stage, model_of
+from nemo_prorl.cluster.slurm_queue import ask_queue
+from nemo_prorl.cluster.submit import Job
 from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError
+from nemo_prorl.config.compose import quoted
 from nemo_prorl.run_folder.lock import submitting_alone
 from nemo_prorl.run_folder.slurm_jobs import read_submissions, submissions_file
 from nemo_prorl.run_folder.storage import check_writable
-
-if TYPE_CHECKING:
-    from nemo_prorl.cluster.plan.chain import Chain
-    from nemo_prorl.cluster.submit import Job
 
 DESCRIPTION = """\
 stage=NAME  submits the chain up to this stage (default: the papers' eight runs)
@@ -32,7 +34,6 @@ def main(arguments: Sequence[str]) -> int:
     """Submits the jobs, or prints them with --dry-run, and returns exit code 0."""
     parser = Parser("submit", __doc__, DESCRIPTION)
     parser.flag("--dry-run", "prints what is missing and the commands of sbatch instead; needs no Slurm")
-    parser.flag("--full", "with --dry-run, also prints every script that would be submitted")
     parser.option(
         "--sbatch",
         "OPTIONS",
@@ -40,8 +41,6 @@ def main(arguments: Sequence[str]) -> int:
         default="",
     )
     given = parse_overrides(parser, arguments)
-    if given.full and not given.dry_run:
-        raise ConfigError("--full prints scripts: write --dry-run too.")
     root = CONF_DIR.parent
     if not (root / "launchers").is_dir():
         raise ConfigError(
@@ -51,9 +50,6 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(
             f"the launchers use paths relative to the root of the repository: cd {root}, and submit from there."
         )
-    from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.plan.chain import missing_files
-
     try:
         options = shlex.split(given.sbatch)
     except ValueError as error:
@@ -74,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if given.dry_run:
         text = _dry_run(jobs, run_dir, default_dir, missing_files(_of_jobs(chain, jobs)))
-        show([text, *([submit.scripts_text(jobs, root)] if given.full else [])], exact=True)
+        show([text], exact=True)
         return 0
     submit.check_slurm()
     # The first job needs its model and data now; those of later stages may be missing.
@@ -92,9 +88,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _dry_run(jobs: Sequence[Job], run_dir: Path, default_dir: str, missing: Mapping[str, str]) -> str:
     """Returns a script that submits what the command would submit."""
-    from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.slurm_queue import ask_queue
-
     doubt, in_queue = "", dict[str, str]()
     try:
         in_queue = submit.find_in_queue(jobs, ask_queue(), run_dir, CONF_DIR.parent, default_dir)
@@ -105,9 +98,6 @@ def _dry_run(jobs: Sequence[Job], run_dir: Path, default_dir: str, missing: Mapp
 
 def _submit(jobs: Sequence[Job], run_dir: Path, default_dir: str) -> None:
     """Submits what is not in the queue and prints every job. Raises as `submit.find_in_queue` and `submit.submit`."""
-    from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.slurm_queue import ask_queue
-
     root, logs = CONF_DIR.parent, submissions_file(run_dir).parent
     check_writable(f"{RUN_DIR_KEY}={run_dir}", logs)
     ids = []
@@ -134,12 +124,6 @@ def _checked_chain(
 ) -> Chain:
     """Returns the chain, checked as by `plan` on the nodes that each launcher gets. site_dir: the run's folder unless
     the overrides name one. Raises ConfigError."""
-    from nemo_prorl.cluster import submit
-    from nemo_prorl.cluster.allocation import allocation
-    from nemo_prorl.cluster.plan.chain import asked_chain
-    from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
-    from nemo_prorl.config.compose import quoted
-
     root = CONF_DIR.parent
     if site_dir and not any(map(_is_run_dir, overrides)):
         overrides = [*overrides, f"{RUN_DIR_KEY}={quoted(site_dir)}"]
@@ -154,8 +138,7 @@ def _checked_chain(
     model = model_of(chain[0])
     for config in chain:
         launcher = root / submit.find_launcher(config.stage.name, root)
-        asked = allocation(launcher.read_text(encoding="utf-8"), environment, options)
-        check_stage(config, Cluster(num_nodes=asked.num_nodes, gpus_per_node=asked.gpus_per_node), model)
+        check_stage(config, cluster_of(launcher.read_text(encoding="utf-8"), environment, options), model)
     check_handovers(chain)
     return chain
 

@@ -50,14 +50,14 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A dataclass of options. Example: Section(key="model", doc="The policy and how Megatron-Core builds it.")"""
+class OptionGroup:
+    """A dataclass of options. Example: OptionGroup(key="model", doc="The policy and how Megatron-Core builds it.")"""
 
     key: str
     doc: str
 
 
-def entries(schema: type = RunConfig) -> list[Option | Section]:
+def entries(schema: type = RunConfig) -> list[Option | OptionGroup]:
     """Returns all sections and options of a dataclass of options in the order of declaration."""
     return list(_walk(schema, ""))
 
@@ -69,9 +69,9 @@ def options() -> dict[str, Option]:
 
 
 @functools.cache
-def sections() -> dict[str, Section]:
+def sections() -> dict[str, OptionGroup]:
     """Returns every section by its full key."""
-    return {entry.key: entry for entry in entries() if isinstance(entry, Section)}
+    return {entry.key: entry for entry in entries() if isinstance(entry, OptionGroup)}
 
 
 def type_name(annotation: Any) -> str:
@@ -133,11 +133,11 @@ def options_text(conf_dir: Path) -> str:
     return "\n".join([*lines, "", *entries_text(entries())])
 
 
-def entries_text(listed: Sequence[Option | Section]) -> list[str]:
+def entries_text(listed: Sequence[Option | OptionGroup]) -> list[str]:
     """Returns options with type, default and meaning, as lines."""
     lines = ["Options, with type and default:"]
     for entry in listed:
-        if isinstance(entry, Section):
+        if isinstance(entry, OptionGroup):
             lines += ["", f"{entry.key}: {entry.doc}"]
         else:
             lines.append(f"  {entry.key}  ({type_name(entry.type)}; {value_text(entry.default)})")
@@ -145,7 +145,7 @@ def entries_text(listed: Sequence[Option | Section]) -> list[str]:
     return lines
 
 
-def _walk(owner: type, prefix: str) -> Iterator[Option | Section]:
+def _walk(owner: type, prefix: str) -> Iterator[Option | OptionGroup]:
     """Yields the options of a dataclass, then its sections, so that the options of a section are contiguous."""
     hints = typing.get_type_hints(owner)
     nested = []
@@ -159,7 +159,7 @@ def _walk(owner: type, prefix: str) -> Iterator[Option | Section]:
         yield Option(key=key, type=annotation, default=default, doc=doc)
     for key, section in nested:
         first_paragraph = (section.__doc__ or "").partition("\n\n")[0]
-        yield Section(key=key, doc=" ".join(first_paragraph.split()))
+        yield OptionGroup(key=key, doc=" ".join(first_paragraph.split()))
         yield from _walk(section, key + ".")
 
 

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -21,28 +21,28 @@ MOMENT_S = 2.0
 FIRST_LINE_S, LAST_LINE_S = 20.0, 600.0
 """Silence after which a file gets its first line, and the longest silence between lines."""
 CLEAR = "\r\x1b[2K"
-SPINNER = "|/-\\"
 USUAL_WIDTH = 80
 """Columns of a terminal that does not say how many it has."""
 
 
 class Waiting:
-    """Knows what is being waited for, and says so on `stream`."""
+    """Knows what is being waited for, and says so on standard error at each `tick`."""
 
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
-        self._is_terminal = width_of(stream) > 0
+    def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._what, self._why, self._unit, self._count = "", "", "", 0
-        self._since = self._last = clock()
-        self._patience_s = FIRST_LINE_S
-        self._num_shown = 0
         self._is_shown = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Waits for nothing yet, and counts the silence from now."""
+        self._what, self._why, self._unit, self._count = "", "", "", 0
+        self._since = self._last = time.monotonic()
+        self._patience_s = FIRST_LINE_S
 
     def wait_for(self, what: str, unit: str = "") -> None:
         """Says from now on that `what` is waited for; `progress` counts its `unit`s. Empty: waits for nothing."""
         with self._lock:
-            self._what, self._why, self._unit, self._count, self._since = what, "", unit, 0, self._clock()
+            self._what, self._why, self._unit, self._count, self._since = what, "", unit, 0, time.monotonic()
 
     def explain(self, why: str) -> None:
         """Says from now on why it is still waited for."""
@@ -52,39 +52,70 @@ class Waiting:
         self._count += 1
 
     def say(self, text: str) -> None:
+        """Prints a message on standard error."""
         with self._lock:
-            self.clear()
-            print(fitted(text, self._stream), file=self._stream, flush=True)
-            self._last = self._clock()
+            self._clear()
+            print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+            self._last = time.monotonic()
+
+    def clear_line(self) -> None:
+        """Waits for nothing, and takes the changing line away, so that something else may print."""
+        with self._lock:
+            self._what = ""
+            self._clear()
 
     def tick(self) -> None:
         """Shows what is being waited for, if that is due."""
         with self._lock:
-            now = self._clock()
+            now, width = time.monotonic(), width_of(sys.stderr)
             silence_s = now - self._last
-            if not self._what or silence_s < (MOMENT_S if self._is_terminal else self._patience_s):
+            if not self._what or silence_s < (MOMENT_S if width else self._patience_s):
                 return
             counted = f", {self._count:,} {self._unit}" if self._unit and self._count else ""
             why = f": {self._why}" if self._why else ""
-            text = f"{self._what} ({now - self._since:.0f} s{counted}){why}"
-            if self._is_terminal:
-                self._num_shown += 1
-                line = f"{SPINNER[self._num_shown % len(SPINNER)]} {text}"[: width_of(self._stream) - 1]
+            text = f"... {self._what} ({now - self._since:.0f} s{counted}){why}"
+            if width:
                 # The cursor goes back to the margin: what a library prints then overwrites the line.
-                self._stream.write(f"{CLEAR}{line}\r")
-                self._stream.flush()
+                sys.stderr.write(f"{CLEAR}{text[: width - 1]}\r")
+                sys.stderr.flush()
                 self._is_shown = True
             else:
-                print(f"   ... {text}", file=self._stream, flush=True)
+                print(f"   {text}", file=sys.stderr, flush=True)
                 self._last, self._patience_s = now, min(2 * self._patience_s, LAST_LINE_S)
 
-    def clear(self) -> None:
-        """Takes the changing line away."""
-        with self._lock:
-            if self._is_shown:
-                self._stream.write(CLEAR)
-                self._stream.flush()
-                self._is_shown = False
+    def _clear(self) -> None:
+        if self._is_shown:
+            sys.stderr.write(CLEAR)
+            sys.stderr.flush()
+            self._is_shown = False
+
+
+_WAITING = Waiting()
+wait_for, explain, progress = _WAITING.wait_for, _WAITING.explain, _WAITING.progress
+say, clear_line = _WAITING.say, _WAITING.clear_line
+
+
+@contextmanager
+def shown(*, speaks: bool) -> Iterator[None]:
+    """Says during silences of the body what is waited for, if this is the rank that `speaks`."""
+    if not speaks:
+        yield
+        return
+    _WAITING.begin()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(1.0):
+            _WAITING.tick()
+
+    thread = threading.Thread(target=watch, name="terminal", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        clear_line()
 
 
 def width_of(stream: TextIO) -> int:
@@ -115,64 +146,3 @@ def folded(line: str, width: int) -> str:
         line[indent:], width - indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
     )
     return line[:indent] + ("\n" + " " * indent).join(folds)
-
-
-_shown: Waiting | None = None
-
-
-@contextmanager
-def shown(*, speaks: bool) -> Iterator[None]:
-    """Says during silences of the body what is waited for, if this is the rank that `speaks`."""
-    global _shown
-    if not speaks or _shown is not None:
-        yield
-        return
-    waiting, over = Waiting(sys.stderr), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(1.0):
-            waiting.tick()
-
-    thread = threading.Thread(target=watch, name="terminal", daemon=True)
-    thread.start()
-    _shown = waiting
-    try:
-        yield
-    finally:
-        _shown = None
-        over.set()
-        thread.join()
-        waiting.clear()
-
-
-def say(text: str) -> None:
-    """Prints a message on standard error."""
-    if _shown is not None:
-        _shown.say(text)
-    else:
-        print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
-
-
-def wait_for(what: str, unit: str = "") -> None:
-    """See Waiting.wait_for; does nothing outside of `shown`."""
-    if _shown is not None:
-        _shown.wait_for(what, unit)
-
-
-def explain(why: str) -> None:
-    """See Waiting.explain; does nothing outside of `shown`."""
-    if _shown is not None:
-        _shown.explain(why)
-
-
-def rest() -> None:
-    """Clears the waiting line, so that something else may print."""
-    if _shown is not None:
-        _shown.wait_for("")
-        _shown.clear()
-
-
-def progress() -> None:
-    """See Waiting.progress; does nothing outside of `shown`."""
-    if _shown is not None:
-        _shown.progress()

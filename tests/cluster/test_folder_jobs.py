@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.cluster.folder_jobs import FolderJob, NotNow, difference, find_jobs, match_jobs
+from nemo_prorl.cluster.folder_jobs import ActiveJob, NotNow, difference, find_jobs, match_jobs
 from nemo_prorl.cluster.slurm_queue import Queue, QueuedJob
 from nemo_prorl.config import ConfigError
 
@@ -60,8 +60,8 @@ def test_without_an_answer_nothing_is_found(tmp_path: Path) -> None:
         find_jobs(Queue(problem="it is down"), tmp_path, {}, is_default=False)
 
 
-def job(number: str, stage: str, arguments: str = "a=1", state: str = "RUNNING") -> FolderJob:
-    return FolderJob(job=number, stage=stage, name=f"job {number}", state=state, arguments=arguments)
+def job(number: str, stage: str, arguments: str = "a=1", state: str = "RUNNING") -> ActiveJob:
+    return ActiveJob(job=number, stage=stage, name=f"job {number}", state=state, arguments=arguments)
 
 
 NEW = {stage: ["a=1", f"{KEY}=runs/x"] for stage in ("run1", "run2", "run3")}
@@ -76,7 +76,7 @@ NEW = {stage: ["a=1", f"{KEY}=runs/x"] for stage in ("run1", "run2", "run3")}
         ([job("3", "run3"), job("1", "run1"), job("2", "run2"), job("9", "")], {"run1": "1", "run2": "2", "run3": "3"}),
     ],
 )  # fmt: skip
-def test_jobs_of_the_first_stages_are_gone_on_with(jobs: list[FolderJob], matched: dict[str, str]) -> None:
+def test_jobs_of_the_first_stages_are_gone_on_with(jobs: list[ActiveJob], matched: dict[str, str]) -> None:
     assert match_jobs(jobs, NEW, Path("runs/x")) == matched
 
 
@@ -93,7 +93,7 @@ def test_jobs_of_the_first_stages_are_gone_on_with(jobs: list[FolderJob], matche
     ],
 )  # fmt: skip
 def test_what_a_new_job_would_meet_is_said(
-    jobs: list[FolderJob], error: type[Exception], must_say: str
+    jobs: list[ActiveJob], error: type[Exception], must_say: str
 ) -> None:
     with pytest.raises(error, match=must_say):
         match_jobs(jobs, NEW, Path("runs/x"))

@@ -157,42 +157,6 @@ def test_a_second_submission_goes_on_with_the_jobs_of_the_first(
     assert slurm.submitted[-1].startswith("--dependency=afterok:102 ")
 
 
-def test_jobs_that_are_no_longer_in_the_queue_are_submitted_again(slurm: Slurm, files: list[str]) -> None:
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    slurm.end_jobs()
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    slurm.queue.write_text("")
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    assert len(slurm.submitted) == 3
-
-
-def test_a_refusal_of_slurm_is_one_sentence(
-    slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slurm.refuse()
-    assert cli.main(["submit", *files]) == 2
-    assert (
-        capsys.readouterr().err
-        == "error: sbatch refuses launchers/run1_8k.sh: sbatch: error: Invalid account\n"
-    )
-    assert len(slurm.submitted) == 1
-    assert not (tmp_path / "run").exists(), "nothing is left of it"
-
-
-def test_the_number_of_a_job_is_found_below_a_banner_and_its_absence_is_said(
-    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (slurm.folder / "banner").write_text("Welcome to eos, user 7\n")
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    assert capsys.readouterr().out.startswith("run1     job 101\n")
-    slurm.end_jobs()
-    (slurm.folder / "silent").touch()
-    assert cli.main(["submit", "stage=run1", *files]) == 2
-    assert (
-        "sbatch gives no number for launchers/run1_8k.sh: Welcome to eos, user 7" in capsys.readouterr().err
-    )
-
-
 def test_the_site_says_which_account_and_which_folder(
     slurm: Slurm, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,15 +170,6 @@ def test_the_site_says_which_account_and_which_folder(
     assert slurm.submitted[0].endswith(f"exp_manager.explicit_log_dir={tmp_path}/else=where")
 
 
-def test_a_site_that_is_not_there_is_not_passed_over(
-    slurm: Slurm, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SITE_ENV", "/no/such/site.env")
-    assert cli.main(["submit", "stage=run1", *files]) == 2
-    assert "SITE_ENV=/no/such/site.env does not exist" in capsys.readouterr().err
-    assert slurm.submitted == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "must_say"),
     [
@@ -224,6 +179,11 @@ def test_a_site_that_is_not_there_is_not_passed_over(
         (["trainer.tensor_parallel=3"], "trainer.tensor_parallel=3 does not divide the 8 GPUs of a node"),
         (["--sbatch=--gpus-per-node=2", "trainer.tensor_parallel=4"], "does not divide the 2 GPUs of a node"),
         (["model.path=/no/such"], "stage run1 needs /no/such, which does not exist yet"),
+        (["--sbatch=-N 2-4"], "--nodes=2-4 is no certain number"),
+        (
+            ["exp_manager.explicit_log_dir=/proc/run"],
+            "exp_manager.explicit_log_dir=/proc/run cannot be written",
+        ),
     ],
 )
 def test_what_cannot_work_is_not_submitted(
@@ -232,19 +192,6 @@ def test_what_cannot_work_is_not_submitted(
     assert cli.main(["submit", "stage=run1", *files, *arguments]) == 2
     assert must_say in capsys.readouterr().err
     assert slurm.submitted == []
-
-
-def test_without_slurm_it_says_so(
-    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(submit.shutil, "which", lambda _name: None)
-    assert cli.main(["submit", "stage=run1", *files]) == 2
-    assert "sbatch is not on this machine's path" in capsys.readouterr().err
-
-
-def test_it_is_given_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["submit", "--dry-run"]) == 2
 
 
 def test_a_dry_run_shows_a_script_that_submits_the_same(
@@ -264,7 +211,7 @@ def test_a_dry_run_shows_a_script_that_submits_the_same(
     assert renumbered == [*by_hand, *by_hand]
 
 
-def test_a_dry_run_names_first_what_is_missing_and_shows_scripts_only_in_full(
+def test_a_dry_run_names_first_what_is_missing(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["submit", "--dry-run", "stage=run2", *files[1:]]
@@ -275,14 +222,6 @@ def test_a_dry_run_names_first_what_is_missing_and_shows_scripts_only_in_full(
     assert f"#   {model}\n#       hf download deepseek-ai/DeepSeek" in missing
     assert "sbatch" not in missing.replace("sbatch does", "")
     assert [line.split("=")[0] for line in commands.splitlines() if "=$(" in line] == ["job_run1", "job_run2"]
-    assert cli.main([*arguments, "--full"]) == 0
-    full = capsys.readouterr().out
-    assert full.startswith(short)
-    for script in ("launchers/run1_8k.sh", "launchers/run2_8k.sh", *submit.SHARED_SCRIPTS):
-        assert (ROOT / script).read_text() in full + "\n"
-        assert (ROOT / script).read_text() not in short
-    assert cli.main(["submit", "--full", *files]) == 2
-    assert "write --dry-run too" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -303,97 +242,24 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_queue, "PAUSE_S", 0.01)
 
 
-@pytest.mark.medium
-def test_a_squeue_that_fails_is_asked_again_and_is_no_answer(
-    slurm: Slurm, files: list[str], no_pause: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    down = 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1'
-    slurm.squeue_runs_first(
-        f"echo >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -gt 2 ] || {{ {down}; }}"
-    )
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    assert "run1     job 101 (in the queue already)" in capsys.readouterr().out
-    for problem in (
-        down,
-        "echo 'squeue: error: Invalid user: 1000' >&2; exit 0",
-        "echo nonsense; exit 0",
-        "sleep 9",
-    ):
-        slurm.squeue_runs_first(problem)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slurm_queue.ask_queue, "__kwdefaults__", {"tries": 1, "timeout_s": 0.3})
-            assert cli.main(["submit", "stage=run1", *files]) == 1
-        said = capsys.readouterr()
-        assert said.err.startswith("error: squeue does not answer ("), problem
-        assert said.err.endswith("Nothing was submitted.\n")
-        assert said.out == ""
-    assert len(slurm.submitted) == 1
-    assert json.loads((tmp_path / "run" / "slurm" / "jobs.json").read_text())["run1"]["job"] == "101"
-
-
-def test_a_job_that_was_submitted_by_hand_is_that_of_its_stage(
+def test_no_job_is_submitted_into_the_folder_of_another(
     slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    launcher = f"{ROOT}/launchers/run1_8k.sh"
-    overrides = " ".join(files[:-1])
-    slurm.add("68", f"{launcher} exp_manager.explicit_log_dir=./run {overrides}", cwd=tmp_path)
-    slurm.add("69", f"{launcher} exp_manager.explicit_log_dir=./run2 {overrides}", cwd=tmp_path)
-    slurm.add("70", f"{launcher} {overrides}")
-    assert cli.main(["submit", "stage=run2", *files]) == 0
-    out = capsys.readouterr().out
-    assert "run1     job 68 (in the queue already, submitted by hand)" in out
-    assert [line.partition(" ")[0] for line in slurm.submitted] == ["--dependency=afterok:68"]
-    assert cli.main(["submit", "stage=run2", *files]) == 0
-    assert "run1     job 68 (in the queue already)" in capsys.readouterr().out
-    assert len(slurm.submitted) == 1
-
-
-def test_a_launcher_without_a_folder_has_that_of_the_site(
-    slurm: Slurm, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "site.env").write_text(f"RUN_DIR={tmp_path}/run\n")
-    monkeypatch.setenv("SITE_ENV", str(tmp_path / "site.env"))
-    slurm.add("68", f"{ROOT}/launchers/run1_8k.sh {' '.join(files[:-1])}")
-    assert cli.main(["submit", "stage=run1", *files[:-1]]) == 0
-    assert slurm.submitted == []
-
-
-@pytest.mark.parametrize(
-    ("command", "state", "must_say"),
-    [
-        (
-            "my_own.sh exp_manager.explicit_log_dir={run}",
-            "PENDING",
-            "error: job 7 (my_own.sh) trains in {run} or waits",
-        ),
-        (
-            f"{ROOT}/launchers/run3_8k.sh exp_manager.explicit_log_dir={{run}}",
-            "RUNNING",
-            "error: job 7 (run3_8k.sh)",
-        ),
-        (
-            f"{ROOT}/launchers/run2_8k.sh exp_manager.explicit_log_dir={{run}} {{files}}",
-            "RUNNING",
-            "error: job 7 (run2)",
-        ),
-    ],
-)
-def test_no_job_is_submitted_into_the_folder_of_another(
-    slurm: Slurm,
-    files: list[str],
-    command: str,
-    state: str,
-    must_say: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = tmp_path / "run"
-    slurm.add("7", command.format(run=run, files=" ".join(files[:-1])), state=state)
+    slurm.add("7", f"my_own.sh exp_manager.explicit_log_dir={tmp_path}/run", state="PENDING")
     assert cli.main(["submit", "stage=run2", *files]) == 2
-    assert must_say.format(run=run) in capsys.readouterr().err
+    assert f"error: job 7 (my_own.sh) trains in {tmp_path}/run or waits" in capsys.readouterr().err
     assert slurm.submitted == []
-    assert not run.exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_slurm_or_elsewhere_it_says_so(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(submit.shutil, "which", lambda _name: None)
+    assert cli.main(["submit", "stage=run1", *files]) == 2
+    assert "sbatch is not on this machine's path" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["submit", "--dry-run"]) == 2
 
 
 def test_a_process_that_trains_outside_of_slurm_is_seen(
@@ -492,21 +358,6 @@ def test_two_submissions_at_the_same_moment_are_one(slurm: Slurm, files: list[st
     assert sorted("in the queue already" in text for text in said) == [False, True]
 
 
-def test_an_ending_job_is_neither_in_the_queue_nor_gone(
-    slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    slurm.queue.write_text(slurm.queue.read_text().replace("PENDING", "COMPLETING"))
-    assert cli.main(["submit", "stage=run1", *files]) == 1
-    assert "job 101 (run1) is leaving its nodes: repeat the command in a minute" in capsys.readouterr().err
-    mark_done(tmp_path, "run1")
-    assert cli.main(["submit", "stage=run2", *files]) == 0, "a stage that is done is no obstacle"
-    slurm.queue.write_text("")
-    slurm.add("9", f"{ROOT}/launchers/run2_8k.sh {' '.join(files)}", reason="DependencyNeverSatisfied")
-    assert cli.main(["submit", "stage=run2", *files]) == 0, "Slurm cancels it"
-    assert len(slurm.submitted) == 3
-
-
 @pytest.mark.parametrize(
     ("folder", "passed"),
     [
@@ -547,74 +398,98 @@ def test_the_folder_reaches_the_launcher_as_it_was_read_or_not_at_all(
         assert slurm.submitted == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_one_sentence(
+def test_a_submission_that_failed_or_is_no_longer_in_the_queue_is_made_again(
     slurm: Slurm, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "run").mkdir(mode=0o500)
-    assert cli.main(["submit", "stage=run1", *files]) == 2
-    assert f"exp_manager.explicit_log_dir={tmp_path}/run cannot be written" in capsys.readouterr().err
-    assert slurm.submitted == []
-
-
-def test_a_folder_of_a_read_only_file_system_is_one_sentence(
-    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["submit", "stage=run1", *files[:-1], "exp_manager.explicit_log_dir=/proc/run"]) == 2
-    assert capsys.readouterr().err.startswith(
-        "error: exp_manager.explicit_log_dir=/proc/run cannot be written"
+    submit_run1 = ["submit", "stage=run1", *files]
+    slurm.refuse()
+    assert cli.main(submit_run1) == 2
+    assert capsys.readouterr().err.endswith(
+        "sbatch refuses launchers/run1_8k.sh: sbatch: error: Invalid account\n"
     )
-    assert slurm.submitted == []
+    assert not (tmp_path / "run").exists(), "nothing is left of it"
+    (slurm.folder / "refuses").unlink()
+    (slurm.folder / "banner").write_text("Welcome to eos, user 7\n")
+    (slurm.folder / "reason").write_text("PartitionTimeLimit")
+    assert cli.main(submit_run1) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("run1     job 102\n"), "the number is found below a banner"
+    assert "job 102 does not start: PartitionTimeLimit." in said
+    slurm.queue.write_text(slurm.queue.read_text().replace("PENDING", "COMPLETING"))
+    assert cli.main(submit_run1) == 1
+    assert "is leaving its nodes: repeat the command in a minute" in capsys.readouterr().err
+    slurm.queue.write_text(slurm.queue.read_text().replace("COMPLETING", "CANCELLED"))
+    assert cli.main(submit_run1) == 0
+    slurm.queue.write_text("")
+    slurm.add("9", f"{ROOT}/launchers/run1_8k.sh {' '.join(files)}", reason="DependencyNeverSatisfied")
+    assert cli.main(submit_run1) == 0, "Slurm cancels it"
+    assert len(slurm.submitted) == 4
+    slurm.end_jobs()
+    (slurm.folder / "silent").touch()
+    assert cli.main(submit_run1) == 2
+    assert "sbatch gives no number for launchers/run1_8k.sh: Welcome to eos" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "code", "must_say"),
     [
+        ("SBATCH_GPUS_PER_NODE=1\nno_such_command 2>/dev/null\n", 2, "does not divide the 1 GPUs of a node"),
         ('BAR=2\n[ -n "${FOO:-}" ] && BAR=1\n', 0, ""),
-        ("BAR=2\nno_such_command 2>/dev/null\n", 0, ""),
         ("exit 0\n", 2, "ends the shell that reads it with code 0, and so every job: leave out `exit`"),
-        ("set -e\nfalse\n", 2, "ends the shell that reads it with code 1"),
         (": ${NEEDED:?is not set}\n", 2, "NEEDED: is not set"),
         ("if\n", 2, "site.env cannot be read: "),
+        (None, 2, "site.env does not exist"),
     ],
 )
 def test_the_site_is_read_as_launchers_read_it(
     slurm: Slurm,
     files: list[str],
-    text: str,
+    text: str | None,
     code: int,
     must_say: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "site.env").write_text(text)
+    if text is not None:
+        (tmp_path / "site.env").write_text(text)
     monkeypatch.setenv("SITE_ENV", str(tmp_path / "site.env"))
-    assert cli.main(["submit", "stage=run1", *files]) == code
+    assert cli.main(["submit", "stage=run1", *files, "trainer.tensor_parallel=2"]) == code
     assert must_say in capsys.readouterr().err
     assert len(slurm.submitted) == (code == 0)
 
 
-@pytest.mark.parametrize("options", ["--gres=gpu:2", "-N 2-4", "--dependency=singleton"])
-def test_what_was_checked_is_what_slurm_gives(
-    slurm: Slurm, files: list[str], options: str, capsys: pytest.CaptureFixture[str]
+def test_a_job_that_was_submitted_by_hand_is_that_of_its_stage(
+    slurm: Slurm,
+    files: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli.main(["submit", "stage=run1", *files, f"--sbatch={options}"]) == 2
-    assert capsys.readouterr().err.startswith("error: --")
-    assert slurm.submitted == []
+    """One is told the folder, the other has that of the site."""
+    (tmp_path / "site.env").write_text(f"RUN_DIR={tmp_path}/run\n")
+    monkeypatch.setenv("SITE_ENV", str(tmp_path / "site.env"))
+    overrides = " ".join(files[:-1])
+    slurm.add(
+        "68", f"{ROOT}/launchers/run1_8k.sh exp_manager.explicit_log_dir=./run {overrides}", cwd=tmp_path
+    )
+    slurm.add(
+        "69", f"{ROOT}/launchers/run1_8k.sh exp_manager.explicit_log_dir=./run2 {overrides}", cwd=tmp_path
+    )
+    slurm.add("70", f"{ROOT}/launchers/run2_8k.sh {overrides}")
+    assert cli.main(["submit", "stage=run3", *files[:-1]]) == 0
+    out = capsys.readouterr().out
+    for stage, job in (("run1", "68"), ("run2", "70")):
+        assert f"{stage}     job {job} (in the queue already, submitted by hand)" in out
+    assert [line.partition(" ")[0] for line in slurm.submitted] == ["--dependency=afterok:70"]
 
 
-def test_the_site_may_say_the_size(
-    slurm: Slurm, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_squeue_that_does_not_answer_ends_the_command(
+    slurm: Slurm, files: list[str], no_pause: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "2")
-    assert cli.main(["submit", "stage=run1", *files, "trainer.tensor_parallel=4"]) == 2
-    assert "does not divide the 2 GPUs of a node" in capsys.readouterr().err
-
-
-def test_a_job_that_slurm_holds_back_for_ever_is_named(
-    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (slurm.folder / "reason").write_text("PartitionTimeLimit")
-    assert cli.main(["submit", "stage=run1", *files]) == 0
-    assert "job 101 does not start: PartitionTimeLimit." in capsys.readouterr().out
+    slurm.squeue_runs_first("exit 1")
+    assert cli.main(["submit", "stage=run1", *files]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("error: squeue does not answer (")
+    assert said.err.endswith("Nothing was submitted.\n")
+    assert (said.out, slurm.submitted) == ("", [])

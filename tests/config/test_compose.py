@@ -1,11 +1,9 @@
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from nemo_prorl.commands.starting import check_inputs
 from nemo_prorl.config import ConfigError, Fp8Recipe, RunConfig
 from nemo_prorl.config.compose import OTHERS, compose, quoted, to_dict
 from nemo_prorl.config.help import options
@@ -48,6 +46,9 @@ def test_overrides_reach_their_options_with_their_types() -> None:
         "reward.urls=[http://127.0.0.1:8000,http://127.0.0.1:8001]",
         "exp_manager.checkpoint_callback_params.save_last_k=3",
         "model.path=/models/a b",
+        "seed=1e3",  # a whole number with an exponent
+        "trainer.learning_rate=1",  # an integer is a number
+        "data.validation=['${oc.env:HOME}/a.jsonl']",
     )
     assert config.algorithm.clip_high == 0.28
     assert config.trainer.num_steps == 7
@@ -55,6 +56,8 @@ def test_overrides_reach_their_options_with_their_types() -> None:
     assert config.reward.urls == ["http://127.0.0.1:8000", "http://127.0.0.1:8001"]
     assert config.exp_manager.checkpoint_callback_params.save_last_k == 3
     assert config.model.path == "/models/a b"
+    assert (config.seed, config.trainer.learning_rate) == (1000, 1.0)
+    assert config.data.validation == [f"{Path.home()}/a.jsonl"]
 
 
 def test_the_names_of_other_trainers_lead_to_options_that_there_are() -> None:
@@ -81,34 +84,6 @@ def test_the_names_of_other_trainers_lead_to_options_that_there_are() -> None:
 )
 def test_any_path_goes_through_the_grammar(path: str) -> None:
     assert composed(f"model.path={quoted(path)}").model.path == path
-
-
-@pytest.mark.parametrize(
-    ("text", "must_say"),
-    [
-        ("reward: {function: f.py:g}", "takes a list of text, such as [f.py:g]."),
-        ("data: {train: a.jsonl}", "takes a mapping of text to number, such as {a.jsonl: 1}."),
-    ],
-)
-def test_what_the_command_line_takes_in_short_is_spelt_out_for_yaml(
-    tmp_path: Path, text: str, must_say: str
-) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"defaults: [run_config, _self_]\n{text}\n")
-    with pytest.raises(ConfigError, match=re.escape(must_say)):
-        compose(str(file), [], conf_dir=CONF_DIR)
-
-
-def test_a_plain_path_needs_no_quotes() -> None:
-    assert quoted("runs/demo") == "runs/demo"
-
-
-def test_a_whole_number_may_be_written_with_an_exponent() -> None:
-    assert composed("trainer.num_steps=1e3").trainer.num_steps == 1000
-
-
-def test_an_integer_is_a_number() -> None:
-    assert composed("trainer.learning_rate=1").trainer.learning_rate == 1.0
 
 
 def test_a_mapping_is_replaced_as_a_whole_and_extended_by_entry() -> None:
@@ -138,11 +113,6 @@ def test_problems_of_ones_own_are_not_validated_on_those_of_the_configuration() 
 def test_a_stage_changes_what_the_configuration_says_and_an_override_changes_both() -> None:
     assert composed("stage=demo2").stage.parent == "demo1"
     assert composed("stage.parent=other", "stage=demo2").stage.parent == "other"
-
-
-def test_environment_variables_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PRORL_TEST_MODEL", "/models/x")
-    assert composed("model.path=${oc.env:PRORL_TEST_MODEL}").model.path == "/models/x"
 
 
 @pytest.mark.parametrize(
@@ -228,6 +198,14 @@ def test_a_mistake_in_an_override_is_one_sentence(override: str, must_say: str) 
         ("defaults: [run_config, _self_, stage: no]", "cannot be composed"),
         ("trainer: {num_steps: 1}", "does not list run_config first"),
         ("- a list", "must hold options as KEY: VALUE"),
+        (
+            "defaults: [run_config, _self_]\nreward: {function: f.py:g}",
+            "takes a list of text, such as [f.py:g].",
+        ),
+        (
+            "defaults: [run_config, _self_]\ndata: {train: a.jsonl}",
+            "mapping of text to number, such as {a.jsonl: 1}.",
+        ),
         ("trainer: {num_steps: 1", "is not readable YAML"),
     ],
 )
@@ -239,19 +217,16 @@ def test_a_mistake_in_a_file_is_one_sentence(tmp_path: Path, content: str, must_
     assert "\n" not in message
 
 
-def test_a_mistake_in_a_stage_names_the_stage(tmp_path: Path) -> None:
-    (tmp_path / "stage").mkdir()
-    (tmp_path / "train.yaml").write_text("defaults: [run_config, _self_, stage: null]")
-    (tmp_path / "stage" / "run1.yaml").write_text("# @package _global_\nsampler: {num_rolouts: 4}")
-    with pytest.raises(ConfigError, match=r"did you mean sampler\.num_rollouts") as caught:
-        compose("train", ["stage=run1"], conf_dir=tmp_path)
-    assert "stage/run1.yaml" in str(caught.value)
-
-
-def test_a_missing_configuration_is_one_sentence(tmp_path: Path) -> None:
-    assert "did you mean laptop?" in mistake(name="lapto")
-    assert "laptop, small, small_cpu, smollm2, stories, train" in mistake(name="zebra")
-    assert "does not exist" in mistake(name=str(tmp_path / "nothing.yaml"))
+@pytest.mark.parametrize(
+    ("name", "must_say"),
+    [
+        ("lapto", "did you mean laptop?"),
+        ("zebra", "laptop, small, small_cpu, smollm2"),
+        ("no.yaml", "does not exist"),
+    ],
+)
+def test_a_missing_configuration_is_one_sentence(name: str, must_say: str) -> None:
+    assert must_say in mistake(name=name)
 
 
 @pytest.mark.medium
@@ -274,84 +249,6 @@ def test_the_resolved_configuration_can_be_fed_back(tmp_path: Path, name: str) -
     saved = yaml.safe_load(path.read_text())
     assert saved["model"]["fp8"] == "off"
     assert saved.keys() - {"defaults"} == to_dict(config).keys()
-
-
-class TestInputs:
-    @pytest.fixture
-    def config(self, tmp_path: Path) -> RunConfig:
-        prompts = tmp_path / "prompts.jsonl"
-        prompts.write_text("{}")
-        config = composed()
-        config.data.train, config.data.validation = {str(prompts): 1.0}, [str(prompts)]
-        config.reward.urls = ["http://127.0.0.1:1"]
-        return config
-
-    @staticmethod
-    def mistake(config: RunConfig, world_size: int = 1) -> str:
-        with pytest.raises(ConfigError) as caught:
-            check_inputs(config, world_size)
-        assert_one_sentence(str(caught.value))
-        return str(caught.value)
-
-    def test_passes_when_everything_is_there(self, config: RunConfig) -> None:
-        check_inputs(config, 1)
-
-    def test_only_the_main_rank_needs_what_loggers_need(
-        self, config: RunConfig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config.exp_manager.create_wandb_logger = True
-        monkeypatch.setitem(sys.modules, "wandb", None)
-        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-        assert "needs the package wandb" in self.mistake(config)
-        monkeypatch.setenv("RANK", "3")
-        check_inputs(config, 1)
-
-    def test_ranks_that_are_no_whole_replicas(self, config: RunConfig) -> None:
-        config.trainer.tensor_parallel = config.trainer.pipeline_parallel = 2
-        check_inputs(config, 8)
-        assert "start a multiple of 4 ranks" in self.mistake(config, 6)
-
-    def test_no_or_missing_prompts(self, config: RunConfig) -> None:
-        config.data.validation = ["/no/such/file.jsonl"]
-        assert "data.validation names /no/such/file.jsonl" in self.mistake(config)
-        config.data.train = {"/no/such/train.jsonl": 1.0}
-        assert "data.train names /no/such/train.jsonl" in self.mistake(config)
-        config.data.train = {}
-        assert "data.train is empty" in self.mistake(config)
-
-    def test_a_service_that_cannot_be_started(self, config: RunConfig) -> None:
-        config.reward.urls, config.reward.python = [], "/no/such/python"
-        assert "make setup" in self.mistake(config)
-
-    def test_a_service_of_its_own_on_several_machines(
-        self, config: RunConfig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It would listen on the loopback interface of the first machine."""
-        config.reward.urls, config.reward.python = [], sys.executable
-        monkeypatch.setenv("WORLD_SIZE", "16")
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-        assert "serves only one machine" in self.mistake(config, 16)
-        config.reward.discovery_dir = "/shared/run/reward"
-        check_inputs(config, 16)
-        config.reward.discovery_dir = ""
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
-        check_inputs(config, 16)
-
-    def test_a_run_folder_that_cannot_be_made(self, config: RunConfig, tmp_path: Path) -> None:
-        file = tmp_path / "prompts.jsonl"
-        config.exp_manager.explicit_log_dir = str(file / "runs" / "mine")
-        assert f"{file} is a file, not a folder" in self.mistake(config)
-
-    def test_a_missing_token_file(self, config: RunConfig) -> None:
-        config.reward.token_file = "/no/such/token"
-        assert "reward.token_file" in self.mistake(config)
-
-    def test_a_logger_whose_package_is_missing(
-        self, config: RunConfig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        config.exp_manager.create_wandb_logger = True
-        assert "needs the package wandb" in self.mistake(config)
 
 
 def test_a_file_that_takes_no_stage_says_so(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,8 +40,23 @@ class Clock:
     def __init__(self) -> None:
         self.now = 100.0
 
-    def __call__(self) -> float:
+    def monotonic(self) -> float:
         return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setenv("TERM", "xterm")
+    clock = Clock()
+    monkeypatch.setattr(terminal, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def screen(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Screen:
+    screen = Screen()
+    monkeypatch.setattr(terminal, "sys", SimpleNamespace(stderr=screen))
+    return screen
 
 
 def passing(waiting: Waiting, clock: Clock, seconds: int) -> None:
@@ -49,48 +65,41 @@ def passing(waiting: Waiting, clock: Clock, seconds: int) -> None:
         waiting.tick()
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    monkeypatch.setenv("TERM", "xterm")
-    return Clock()
-
-
-def test_a_terminal_shows_one_line_that_changes_and_goes(clock: Clock) -> None:
-    screen = Screen()
-    waiting = Waiting(screen, clock=clock)
+def test_a_terminal_shows_one_line_that_changes_and_goes(clock: Clock, screen: Screen) -> None:
+    waiting = Waiting()
     waiting.wait_for("step 3: sampling", "rollouts sampled or graded")
     passing(waiting, clock, 1)
     assert screen.getvalue() == "", "a moment is no silence"
     passing(waiting, clock, 30)
-    assert screen.lines[0][2:] == "step 3: sampling (31 s)"
+    assert screen.lines == ["... step 3: sampling (31 s)"]
     for _ in range(1200):
         waiting.progress()
     passing(waiting, clock, 1)
-    assert screen.lines[0][2:] == "step 3: sampling (32 s, 1,200 rollouts sampled or graded)"
+    assert screen.lines == ["... step 3: sampling (32 s, 1,200 rollouts sampled or graded)"]
     waiting.say("a message")
     assert screen.lines == ["a message", ""]
-    waiting.wait_for("")
-    passing(waiting, clock, 100)
-    assert screen.lines == ["a message", ""], "nothing is waited for"
-
-
-def test_a_reason_to_wait_is_shown_and_goes_with_what_is_waited_for(clock: Clock) -> None:
-    screen = Screen()
-    waiting = Waiting(screen, clock=clock)
     waiting.wait_for("reward service")
     passing(waiting, clock, 3)
     waiting.explain("is not ready: " + "x" * 100)
     passing(waiting, clock, 1)
-    assert screen.lines == [f"{screen.lines[0][0]} reward service (4 s): is not ready: {'x' * 41}"]
-    assert len(screen.lines[0]) == 79
+    assert screen.lines[1] == f"... reward service (4 s): is not ready: {'x' * 39}"
+    assert len(screen.lines[1]) == 79
     waiting.wait_for("starting vLLM")
     passing(waiting, clock, 3)
-    assert screen.lines[0][2:] == "starting vLLM (3 s)"
+    assert screen.lines[1] == "... starting vLLM (3 s)", "the reason goes with what was waited for"
+    waiting.clear_line()
+    passing(waiting, clock, 100)
+    assert screen.lines == ["a message", ""], "nothing is waited for"
+    waiting.say("   " + "warning words " * 30)
+    assert max(map(len, screen.lines)) <= 80
 
 
-def test_a_file_gets_few_lines_and_no_control_characters(clock: Clock) -> None:
+def test_a_file_gets_few_lines_and_no_control_characters(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = StringIO()
-    waiting = Waiting(file, clock=clock)
+    monkeypatch.setattr(terminal, "sys", SimpleNamespace(stderr=file))
+    waiting = Waiting()
     waiting.wait_for("starting vLLM")
     passing(waiting, clock, int(FIRST_LINE_S))
     assert file.getvalue() == "   ... starting vLLM (20 s)\n"
@@ -98,18 +107,7 @@ def test_a_file_gets_few_lines_and_no_control_characters(clock: Clock) -> None:
     lines = file.getvalue().splitlines()
     assert lines[1:3] == ["   ... starting vLLM (60 s)", "   ... starting vLLM (140 s)"]
     assert len(lines) < 10 + 24 * 3600 / LAST_LINE_S
-    assert "\x1b" not in file.getvalue()
-    assert "\r" not in file.getvalue()
-
-
-def test_a_line_is_never_wider_than_the_terminal(clock: Clock) -> None:
-    screen = Screen()
-    waiting = Waiting(screen, clock=clock)
-    waiting.wait_for("x" * 200)
-    passing(waiting, clock, 5)
-    waiting.say("   " + "warning words " * 30)
-    assert max(map(len, screen.lines)) <= 80
-    assert all(line.startswith("   w") for line in screen.lines[:-1])
+    assert not {"\x1b", "\r"} & set(file.getvalue())
 
 
 @pytest.mark.parametrize("text", ["", "short", "   step  reward", "x" * 120])
@@ -126,7 +124,7 @@ def test_folding_keeps_every_word() -> None:
 def test_outside_of_a_command_it_only_prints(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.wait_for("nothing")
     terminal.progress()
-    terminal.rest()
+    terminal.clear_line()
     terminal.say("one\ntwo")
     assert capsys.readouterr().err == "one\ntwo\n"
 
