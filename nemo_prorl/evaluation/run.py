@@ -25,7 +25,7 @@ from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
 from nemo_prorl.run import build_sampler, graders
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.origin import provenance
-from nemo_prorl.run_folder.samples import Sample, gather_samples
+from nemo_prorl.run_folder.samples import GradedText, gather_samples
 from nemo_prorl.training.evaluation import evaluate, measurement, summarise, validation_settings
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.types import Prompt
@@ -202,7 +202,7 @@ def _write(
     (out / "results.md").write_text("\n".join([*title, *sections]), encoding="utf-8")
 
 
-def write_samples(path: Path, samples: Iterable[Sample]) -> None:
+def write_samples(path: Path, samples: Iterable[GradedText]) -> None:
     """Writes one line per rollout: prompt, response, score, verdict."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:

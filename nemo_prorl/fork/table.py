@@ -11,7 +11,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.tables import ABSENT, Table, as_text
 from nemo_prorl.fork.arms import ArmRun
 from nemo_prorl.fork.paired import MOST_SEEDS, Gain, Rewards, gain, mean_reward
-from nemo_prorl.report.health import duration
+from nemo_prorl.report.state import duration
 from nemo_prorl.run_folder.difficulty import read_rewards
 from nemo_prorl.run_folder.metrics_file import read_records
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN

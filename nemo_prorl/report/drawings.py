@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nemo_prorl.report.forecast import outlook_of
-from nemo_prorl.report.health import unlike_held_out
+from nemo_prorl.report.health import measurement_differences
 from nemo_prorl.report.panels import Kind, Panel, expand, names_in
 from nemo_prorl.run_folder.events import EventKind
 from nemo_prorl.run_folder.run import RunFolder
@@ -116,7 +116,7 @@ def draw(panel: Panel, runs: Sequence[RunFolder]) -> list[Drawing]:
             drawing = replace(drawing, band=band, description=f"{drawing.description} Forecast: {end}.")
         return [drawing] if drawing else []
     drawings: list[Drawing] = []
-    unlike = unlike_held_out(runs)
+    unlike = measurement_differences(runs)
     for metric, label in series:
         title = panel.title if len(series) == 1 else f"{panel.title}: {label}"
         part = replace(panel, title=title, kind=Kind.lines, name=f"{panel.name}-{len(drawings)}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nemo_prorl.report.panels import names_in
+from nemo_prorl.report.state import UNDER_WAY, facts_of
 from nemo_prorl.run_folder.run import RunFolder, loop_s
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASURED_OPTIONS, MEASUREMENT, PROMPT_MEAN
 from nemo_prorl.training.control.checks import Check, Followed
@@ -27,18 +28,13 @@ class Best:
 def checks_of(run: RunFolder, damaged_files: Sequence[str] = ()) -> list[Check]:
     """Returns the findings of all checks that apply, warnings first: those of training/control/checks.py, and two of
     the files themselves. damaged_files: those besides metrics.jsonl."""
-    stage = str(run.last["stage"])
-    followed = Followed(stage, run.options)
+    followed = Followed(str(run.last["stage"]), run.options)
     for record in run.records:
         followed.observe(record)
-    age = duration(run.sign_of_life_s)
-    text = {
-        "failed": f"Stage {stage} failed: {run.failures.get(stage)}",
-        "finished": f"Stage {stage} is done ({run.outcomes.get(stage)}).",
-        "running": f"The last sign of life is {age} old.",
-        "stopped": f"Stage {stage} is not done, and the last sign of life is {age} old{_end(run)}",
-    }[run.progress]
-    found = [Check(title="Progress", is_fine=run.progress in ("finished", "running"), text=text)]
+    facts = facts_of(run)
+    advice = f" What to do: {facts['advice']}." if facts["advice"] else ""
+    text = f"The run is {facts['state']}: {facts['wrote']}.{advice}"
+    found = [Check(title="Progress", is_fine=facts["state"] in (*UNDER_WAY, "done"), text=text)]
     damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
     damaged += damaged_files
     if damaged:
@@ -46,15 +42,6 @@ def checks_of(run: RunFolder, damaged_files: Sequence[str] = ()) -> list[Check]:
         text = f"{listed} cannot be read and are left out: look for a disk that is full or fails."
         found.append(Check(title="Damaged files", is_fine=False, text=text))
     return sorted([*found, *followed.checks()], key=lambda check: check.is_fine)
-
-
-def _end(run: RunFolder) -> str:
-    """Says how the newest process ended, and how the run goes on."""
-    start = run.starts[-1] if run.starts else None
-    ended = f" ({start.end.rstrip('.')})" if start and start.end else ""
-    if start and start.job:
-        return f"{ended}. The same submission continues it, unless a job of it is in the queue (`status` says so)."
-    return f"{ended}. The same command continues it."
 
 
 def bests_of(run: RunFolder) -> list[Best]:
@@ -71,7 +58,7 @@ def bests_of(run: RunFolder) -> list[Best]:
     return bests
 
 
-def unlike_held_out(runs: Sequence[RunFolder]) -> str:
+def measurement_differences(runs: Sequence[RunFolder]) -> str:
     """Returns which runs' held-out scores cannot be set side by side, and why: the newest validations measure different
     things, or it is not known what they measure. Empty if all can."""
     measuring = [run for run in runs if run.validations]
@@ -106,20 +93,3 @@ def wall_s(run: RunFolder) -> float:
 def num_tokens(run: RunFolder) -> float:
     """Tokens sampled in training."""
     return sum(float(record.get("throughput/num_tokens", 0.0)) for record in run.records)
-
-
-def short_duration(seconds: float) -> str:
-    """Formats seconds for tables, in at most four characters: "40s", "12m", "35h", "19d"."""
-    for unit, size_s, most in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
-        if seconds < most:
-            return f"{seconds / size_s:.0f}{unit}"
-    return f"{min(seconds / 86400, 999):.0f}d"
-
-
-def duration(seconds: float) -> str:
-    """Formats seconds for people: "40 s", "12 min", "3.5 h", "19.7 days"."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"

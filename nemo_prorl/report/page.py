@@ -12,9 +12,10 @@ from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.drawings import Drawing, curve_of, draw, number_text
-from nemo_prorl.report.health import bests_of, checks_of, duration, num_tokens, unlike_held_out, wall_s
-from nemo_prorl.report.panels import SECTIONS, Section, remeasured
+from nemo_prorl.report.health import bests_of, checks_of, measurement_differences, num_tokens, wall_s
+from nemo_prorl.report.panels import SECTIONS, PanelSection, remeasured
 from nemo_prorl.report.rollouts import read_recorded
+from nemo_prorl.report.state import duration, facts_of
 from nemo_prorl.report.texts import read_conversations
 from nemo_prorl.run_folder.events import differences
 from nemo_prorl.run_folder.metric_docs import metric_doc
@@ -61,7 +62,7 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def section_drawings(runs: Sequence[RunFolder]) -> list[tuple[Section, list[Drawing]]]:
+def section_drawings(runs: Sequence[RunFolder]) -> list[tuple[PanelSection, list[Drawing]]]:
     """Returns every section for which the runs have numbers."""
     sections = [*SECTIONS, remeasured(frozenset().union(*(run.metric_names for run in runs)))]
     drawn = (
@@ -72,7 +73,7 @@ def section_drawings(runs: Sequence[RunFolder]) -> list[tuple[Section, list[Draw
 
 def page_html(
     runs: Sequence[RunFolder],
-    drawn: Sequence[tuple[Section, Sequence[Drawing]]],
+    drawn: Sequence[tuple[PanelSection, Sequence[Drawing]]],
     *,
     rollouts: str = "",
     is_live: bool = False,
@@ -93,7 +94,7 @@ def page_html(
         single=views[0] if len(runs) == 1 else None,
         comparison=[_compared(run) for run in runs],
         held_out=_held_out(runs),
-        unlike=unlike_held_out(runs),
+        unlike=measurement_differences(runs),
         sections=drawn,
         plot_px=PLOT_PX,
         evaluations=tables,
@@ -175,7 +176,7 @@ def _run_view(run: RunFolder) -> dict[str, Any]:
     return {
         "name": run.name,
         "folder": str(run.folder),
-        "status": run.progress,
+        "status": facts_of(run)["state"],
         "position": f"stage {run.last['stage']}, step {run.last['step']:,}",
         "findings": checks_of(run, damaged),
         "facts": list(_facts(run)),
@@ -222,7 +223,14 @@ def _compared(run: RunFolder) -> tuple[Any, ...]:
     held_out = (f"{best.first:.3f} → {best.last:.3f}", f"{best.best:.3f}") if best else ("–", "–")
     position = (run.last["stage"], run.last["step"], *held_out, run.last.get("num_resets", 0))
     num_warnings = sum(not check.is_fine for check in checks_of(run))
-    return (run.name, run.progress, *position, duration(wall_s(run)), _compact(num_tokens(run)), num_warnings)
+    return (
+        run.name,
+        facts_of(run)["state"],
+        *position,
+        duration(wall_s(run)),
+        _compact(num_tokens(run)),
+        num_warnings,
+    )
 
 
 def _held_out(runs: Sequence[RunFolder]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PanelSection:
     """A heading with its charts."""
 
     name: str
@@ -56,7 +56,7 @@ class Section:
 
 
 # fmt: off
-DYNAMICS = Section(
+DYNAMICS = PanelSection(
     name="dynamics", title="Training dynamics",
     intro="As figure 1 of ProRL (arXiv 2505.24864): how far the policy has moved, how much it still explores, how "
     "long its responses are, and what that gains on held-out prompts.",
@@ -81,7 +81,7 @@ DYNAMICS = Section(
     ),
 )
 
-REWARD = Section(
+REWARD = PanelSection(
     name="reward", title="Reward",
     intro="Scores of training rollouts (all that were sampled, at the training temperature) and of held-out ones.",
     panels=(
@@ -121,7 +121,7 @@ REWARD = Section(
     ),
 )
 
-SAMPLING = Section(
+SAMPLING = PanelSection(
     name="sampling", title="Dynamic sampling",
     intro="Prompts whose rollouts all get the same reward teach nothing and are replaced. The yield "
     "determines the cost of a step.",
@@ -153,7 +153,7 @@ SAMPLING = Section(
     ),
 )
 
-DIFFICULTY = Section(
+DIFFICULTY = PanelSection(
     name="difficulty", title="Difficulty",
     intro="Pass rates of single prompts, over everything that was sampled (data difficulty summarises them by domain).",
     panels=(
@@ -170,7 +170,7 @@ DIFFICULTY = Section(
     ),
 )
 
-OPTIMISATION = Section(
+OPTIMISATION = PanelSection(
     name="optimisation", title="Optimisation",
     intro="How far each update moves the policy, and what limits it.",
     panels=(
@@ -210,7 +210,7 @@ OPTIMISATION = Section(
     ),
 )
 
-MISMATCH = Section(
+MISMATCH = PanelSection(
     name="mismatch", title="Sampler and trainer",
     intro="Both compute the log-probability of the same tokens under the same weights. Differences are "
     "errors that the loss cannot see.",
@@ -238,7 +238,7 @@ MISMATCH = Section(
     ),
 )
 
-TIME = Section(
+TIME = PanelSection(
     name="time", title="Time",
     intro="Where the time goes, and what it yields.",
     panels=(
@@ -261,10 +261,10 @@ TIME = Section(
 SECTIONS = (DYNAMICS, REWARD, SAMPLING, DIFFICULTY, OPTIMISATION, MISMATCH, TIME)
 
 
-def remeasured(metrics: Iterable[str]) -> Section:
+def remeasured(metrics: Iterable[str]) -> PanelSection:
     """Returns a section with a chart of each metric that `verify --metric` has measured."""
     names = names_in(f"{REMEASURED}/{{}}", metrics)
-    return Section(
+    return PanelSection(
         name=REMEASURED,
         title="Measured afterwards",
         intro="Metrics of your own, from steps that verify --metric has computed again.",

@@ -33,7 +33,7 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
     """Returns what page/rollouts.html and page/rollouts.js show; None for a run that has recorded no rollouts."""
     from tokenizers import Tokenizer
 
-    files, left_out = rollout_files(run_dir), dict[str, str]()
+    files, left_out = rollout_files(run_dir), dict[str, None]()
     if not files.all():
         return None
     prompts: dict[Any, Any] = defaultdict(lambda: defaultdict(list))
@@ -79,7 +79,7 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
         "head": HEAD,
         "tail": TAIL,
         "has_tokenizer": tokenizer is not None,
-        "left_out": left_out,
+        "left_out": list(left_out),
     }
 
 
@@ -118,25 +118,22 @@ def _rank(rollout: Mapping[str, Any]) -> tuple[bool, float, int]:
 
 
 def _rows(
-    files: StepFiles, columns: str, left_out: dict[str, str], wanted: Mapping[int, Any] | None = None
+    files: StepFiles, columns: str, left_out: dict[str, None], wanted: Mapping[int, Any] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (step, row) of all rollouts, or of those in `wanted`: step -> (uid, sibling). Adds each file that has no
-    such rows, and the reason, to `left_out`."""
+    """Yields (step, row) of all rollouts, or of those in `wanted`: step -> (uid, sibling). Adds files that cannot be
+    read to `left_out`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     for step, path in files.all():
         if wanted is not None and step not in wanted:
             continue
-        name, names = f"{path.parent.name}/{path.name}", columns.split()
+        names = columns.split()
         try:
-            if not set(names) <= set(pq.read_schema(path).names):
-                left_out[name] = "an earlier version of nemo_prorl wrote them without prompts"
-                continue
             filters = None if wanted is None else [("uid", "in", {uid for uid, _ in wanted[step]})]
-            rows = pq.read_table(path, columns=names, filters=filters).to_pylist()
-        except (pa.ArrowException, OSError):
-            left_out[name] = "they cannot be read"
+            rows = pq.read_table(path, columns=names, filters=filters).select(names).to_pylist()
+        except (pa.ArrowException, OSError, KeyError):  # the last: a column is missing
+            left_out.setdefault(f"{path.parent.name}/{path.name}")
             continue
         for row in rows:
             if wanted is None or (row["uid"], row["sibling"]) in wanted[step]:

@@ -9,18 +9,21 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nemo_prorl.cluster.slurm_queue import ENDED, GONE, NOT_KNOWN, Queue
-from nemo_prorl.report.health import duration
 from nemo_prorl.run_folder.lock import is_held
 from nemo_prorl.run_folder.run import RUNNING_S, RunFolder
-from nemo_prorl.run_folder.slurm_jobs import FolderJob
+from nemo_prorl.run_folder.slurm_jobs import HoldingJob
+from nemo_prorl.training.control.checks import RECENT
 
 CLOCK_S = 30.0
 """A trainer that began this much before its job began to train is that of an earlier start."""
 SILENT_STEPS = 2.0
 """A run is called silent after this many times the duration of its steps without a sign of life, and not before
 RUNNING_S."""
+UNDER_WAY = ("waiting", "checking", "starting", "training")
+"""States of a run that goes on by itself."""
 LAUNCHER = {
     "checking": ("checking", "checks its nodes since"),
     "training": ("starting", "starts its trainer since"),
@@ -51,22 +54,6 @@ class RunJob:
         return f"job {self.job} of {self.stage}: {said.get(self.state, self.state + reason)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """The two facts, and what follows from them."""
-
-    word: str
-    """waiting, checking, starting, training, silent, paused, stopped, cancelled, failed or done."""
-    wrote: str
-    """What the run's processes wrote last."""
-    queue: str
-    """What squeue says of its jobs; empty if it has none."""
-    advice: str
-    """How the run goes on if it does not by itself; empty if it does, or if it is done."""
-    last: RunJob | None
-    """The job that trains, or trained last."""
-
-
 def stage_of(run: RunFolder) -> str:
     """Returns the stage that began last; of a run that has not begun, the first that has a job or has failed."""
     begun = [start.stage for start in run.starts[-1:]] + run.stages[-1:]
@@ -83,9 +70,8 @@ def seen_s(run: RunFolder) -> float:
     return by_start if run.starts[-1].end else min(by_start, run.sign_of_life_s)
 
 
-def wrote_last(run: RunFolder, step_s: float) -> tuple[str, str]:
-    """Returns the state by the files of the run's processes alone, "" if none has begun, and a sentence. step_s: mean
-    duration of a step."""
+def wrote_last(run: RunFolder) -> tuple[str, str]:
+    """Returns the state by the files of the run's processes alone, "" if none has begun, and a sentence."""
     stage, start, age_s = stage_of(run), run.starts[-1] if run.starts else None, seen_s(run)
     ago = f"{duration(age_s)} ago"
     if stage in run.failures:
@@ -101,26 +87,23 @@ def wrote_last(run: RunFolder, step_s: float) -> tuple[str, str]:
     # Locks of other machines may be unseen here.
     if start and start.host == socket.gethostname() and is_held(run.folder) is False:
         return "stopped", f"killed; last sign of life {ago}"
-    if age_s > max(RUNNING_S, SILENT_STEPS * step_s):
+    if age_s > max(RUNNING_S, SILENT_STEPS * run.recent_step_s(RECENT)):
         return "silent", f"no sign of life for {duration(age_s)}: killed, or hanging"
     beat = run.heartbeat
     if start and not (beat and run.records):  # a start removes the heartbeat of the process before
-        return (
-            "starting",
-            f"starts since {duration(max(0.0, time.time() - start.began))}, last sign of life {ago}",
-        )
-    phase = (
-        f"{str(beat['phase']).replace('_', ' ')} for {duration(max(0.0, time.time() - beat['time']))}, "
-        if beat
-        else ""
-    )
+        return "starting", f"starts since {_since(start.began)}, last sign of life {ago}"
+    phase = f"{str(beat['phase']).replace('_', ' ')} for {_since(beat['time'])}, " if beat else ""
     return "training", f"{phase}last sign of life {ago}"
 
 
-def state_of(run: RunFolder, queue: Queue | None, step_s: float = 0.0) -> State:
-    """Returns the state of a run that has begun, was submitted or has failed. queue: squeue's answer. step_s: mean
-    duration of a step."""
-    word, wrote = wrote_last(run, step_s)
+def _since(then_s: float) -> str:
+    return duration(max(0.0, time.time() - then_s))
+
+
+def facts_of(run: RunFolder, queue: Queue | None = None) -> dict[str, Any]:
+    """Returns `state`, the facts `wrote` and `queue`, `advice`, `job` and `job_state` (see status.RunStatus) of a run
+    that has begun, was submitted or has failed. queue: squeue's answer; without it the states of jobs are guesses."""
+    word, wrote = wrote_last(run)
     held = _holder(run)
     last, others = _jobs(run, held, queue or Queue(problem="not asked"))
     over = {**run.outcomes, **run.failures}
@@ -129,12 +112,17 @@ def state_of(run: RunFolder, queue: Queue | None, step_s: float = 0.0) -> State:
     if held and not _has_its_trainer(run, held) and held.stage not in over:
         by_launcher, doing = LAUNCHER[held.state]
         reason = f": {held.reason.rstrip('.')}" if held.reason else ""
-        wrote += f"; job {held.job} of {held.stage} {doing} {duration(max(0.0, time.time() - held.updated))}{reason}"
+        wrote += f"; job {held.job} of {held.stage} {doing} {_since(held.updated)}{reason}"
     if word != "failed":
         word = _word(run, word, by_launcher, last, jobs)
-    return State(
-        word=word, wrote=wrote, queue="; ".join(map(str, jobs)), advice=_advice(run, word, jobs), last=last
-    )
+    return {
+        "state": word,
+        "wrote": wrote,
+        "queue": "; ".join(map(str, jobs)),
+        "advice": _advice(run, word, jobs),
+        "job": last.job if last else "",
+        "job_state": last.state if last else "",
+    }
 
 
 def _word(run: RunFolder, word: str, by_launcher: str, last: RunJob | None, jobs: Sequence[RunJob]) -> str:
@@ -158,21 +146,21 @@ def _word(run: RunFolder, word: str, by_launcher: str, last: RunJob | None, jobs
     return by_launcher or word
 
 
-def _holder(run: RunFolder) -> FolderJob | None:
+def _holder(run: RunFolder) -> HoldingJob | None:
     """Returns the job that holds the folder, unless another process has trained here since."""
     held, newest = run.folder_job, run.starts[-1] if run.starts else None
     is_older = held and newest and newest.job != held.job and newest.began > held.updated
     return None if is_older or (held and held.state not in LAUNCHER) else held
 
 
-def _has_its_trainer(run: RunFolder, held: FolderJob) -> bool:
+def _has_its_trainer(run: RunFolder, held: HoldingJob) -> bool:
     """Returns whether the newest process is the trainer of the job's present start, and the launcher waits for it."""
     newest = run.starts[-1] if run.starts else None
     is_its_own = newest is not None and newest.job == held.job and newest.began > held.updated - CLOCK_S
     return held.state == "training" and is_its_own
 
 
-def _jobs(run: RunFolder, held: FolderJob | None, queue: Queue) -> tuple[RunJob | None, list[RunJob]]:
+def _jobs(run: RunFolder, held: HoldingJob | None, queue: Queue) -> tuple[RunJob | None, list[RunJob]]:
     """Returns (the job that trains or trained last, the others that `submit` knows)."""
 
     def job(number: str, stage: str, **owner: str) -> RunJob:
@@ -193,10 +181,27 @@ def _advice(run: RunFolder, word: str, jobs: Sequence[RunJob]) -> str:
     with_nodes = next((one for one in jobs if one.has_nodes), None)
     if word == "silent" and with_nodes:
         return f"look at its log; if it hangs, cancel job {with_nodes.job}"
-    if word not in ("silent", "paused", "stopped", "cancelled", "failed") or with_nodes:
+    if word in (*UNDER_WAY, "done") or with_nodes:
         return ""
     again = "submit again: it" if jobs else "the same command"
     on = f"{again} {'goes on from the newest checkpoint' if run.newest_checkpoint else 'begins again'}"
     if any(one.state == NOT_KNOWN for one in jobs):
         on += ", unless a job of it is in the queue"
     return f"mend that; then {on}" if word == "failed" else on
+
+
+def short_duration(seconds: float) -> str:
+    """Formats seconds for tables, in at most four characters: "40s", "12m", "35h", "19d"."""
+    for unit, size_s, most in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
+        if seconds < most:
+            return f"{seconds / size_s:.0f}{unit}"
+    return f"{min(seconds / 86400, 999):.0f}d"
+
+
+def duration(seconds: float) -> str:
+    """Formats seconds for people: "40 s", "12 min", "3.5 h", "19.7 days"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"

@@ -12,8 +12,8 @@ from typing import Any
 
 from nemo_prorl.cluster.slurm_queue import Queue, ask_queue
 from nemo_prorl.report.forecast import forecast_sentence, outlook_of
-from nemo_prorl.report.health import bests_of, checks_of, duration, short_duration
-from nemo_prorl.report.state import seen_s, stage_of, state_of
+from nemo_prorl.report.health import bests_of, checks_of
+from nemo_prorl.report.state import duration, facts_of, seen_s, short_duration, stage_of
 from nemo_prorl.run_folder.checkpoints import step_of
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.storage import MANIFEST_FILE
@@ -105,17 +105,11 @@ def read_status(folder: Path, queue: Queue | None = None) -> RunStatus:
     if not (run.records or run.starts or run.submissions or run.folder_job or run.failures):
         return _no_run(run)
     stage, step_s = stage_of(run), run.recent_step_s(RECENT)
-    state = state_of(run, queue, step_s)
     age_s = seen_s(run)
     numbers = _numbers(run, stage, step_s) if run.records else {"where": f"before the first step of {stage}"}
     return RunStatus(
         run_dir=str(folder),
-        state=state.word,
-        wrote=state.wrote,
-        queue=state.queue,
-        advice=state.advice,
-        job=state.last.job if state.last else "",
-        job_state=state.last.state if state.last else "",
+        **facts_of(run, queue),
         stage=stage,
         phase=str(run.heartbeat.get("phase", "")),
         seen_s=None if math.isinf(age_s) else age_s,

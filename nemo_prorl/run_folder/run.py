@@ -23,7 +23,7 @@ from nemo_prorl.run_folder.events import Event, EventKind, differences, events_i
 from nemo_prorl.run_folder.metrics_file import METRICS_FILE, read_records
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import REMEASURED, Digests, read_digests, read_remeasured
-from nemo_prorl.run_folder.slurm_jobs import FolderJob, Submission, read_folder_job, read_submissions
+from nemo_prorl.run_folder.slurm_jobs import HoldingJob, Submission, read_folder_job, read_submissions
 from nemo_prorl.run_folder.starts import Start, hours_by_stage, read_starts
 from nemo_prorl.run_folder.storage import ENGINES_FILE, read_json
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
@@ -203,7 +203,7 @@ class RunFolder:
         return hours_by_stage(self.starts)
 
     @cached_property
-    def folder_job(self) -> FolderJob | None:
+    def folder_job(self) -> HoldingJob | None:
         """The Slurm job that holds the folder, or held it last."""
         return read_folder_job(self.folder)
 
@@ -228,18 +228,6 @@ class RunFolder:
         paths = (self.folder / METRICS_FILE, self.folder / HEARTBEAT_FILE)
         times = [path.stat().st_mtime for path in paths if path.exists()]
         return max(0.0, time.time() - max(times, default=float("-inf")))
-
-    @property
-    def progress(self) -> str:
-        """Returns failed, finished, running or stopped. Finished: the stage that began last is done."""
-        stage = self.last["stage"]
-        if stage in self.failures:
-            return "failed"
-        if stage in self.outcomes:
-            return "finished"
-        if self.starts and self.starts[-1].end:
-            return "stopped"
-        return "running" if self.sign_of_life_s < RUNNING_S else "stopped"
 
     def recent_step_s(self, num_steps: int) -> float:
         """Returns the mean duration of the newest steps, with their share of validations and saves; 0 if it is not

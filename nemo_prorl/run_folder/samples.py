@@ -25,7 +25,7 @@ def sample_files(run_dir: Path) -> StepFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class GradedText:
     """A graded rollout and its text."""
 
     member: ScoredRollout
@@ -34,7 +34,7 @@ class Sample:
 
 def gather_samples(
     groups: Sequence[RolloutGroup], share: Share, ranks: Ranks, *, num_kept: int | None = None
-) -> list[Sample]:
+) -> list[GradedText]:
     """Returns `num_kept` rollouts of a validation (None: all) with their texts, on every rank. Collective.
 
     share: what this rank has sampled of the validation.
@@ -52,10 +52,10 @@ def gather_samples(
     wanted = {(index, member.rollout.sibling) for index, member in chosen}
     mine = {(i, r.sibling): r.text for i, group in share.items() for r in group if (i, r.sibling) in wanted}
     texts = {key: text for part in ranks.gather(mine) for key, text in part.items()}
-    return [Sample(member=member, text=texts[index, member.rollout.sibling]) for index, member in chosen]
+    return [GradedText(member=member, text=texts[index, member.rollout.sibling]) for index, member in chosen]
 
 
-def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[Sample]) -> None:
+def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[GradedText]) -> None:
     """Writes the samples of a stage's validation, which followed `step`."""
     lines = []
     for sample in samples:

@@ -30,7 +30,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FolderJob:
+class HoldingJob:
     """The job that holds a run's folder, or was the last to hold it."""
 
     job: str
@@ -56,9 +56,7 @@ def read_submissions(run_dir: Path) -> dict[str, Submission]:
     """Returns stage -> its newest submission; empty if the file does not exist or cannot be read."""
     found = {}
     for stage, entry in read_json(submissions_file(run_dir)).items():
-        if isinstance(entry, str):  # as earlier versions wrote it
-            found[stage] = Submission(job=entry)
-        elif isinstance(entry, dict) and isinstance(entry.get("job"), str):
+        if isinstance(entry, dict) and isinstance(entry.get("job"), str):
             found[stage] = Submission(
                 job=entry["job"], options=entry.get("options"), overrides=entry.get("overrides")
             )
@@ -72,7 +70,7 @@ def note_submission(run_dir: Path, stage: str, submission: Submission) -> None:
     replace_text(submissions_file(run_dir), text + "\n")
 
 
-def read_folder_job(run_dir: Path) -> FolderJob | None:
+def read_folder_job(run_dir: Path) -> HoldingJob | None:
     """Returns what job.json says; None if there is no such file or it names no job."""
     entry = read_json(run_dir / "slurm" / "job.json")
     texts = {name: entry.get(name, "") for name in ("stage", "cluster", "user", "state", "reason")}
@@ -82,7 +80,7 @@ def read_folder_job(run_dir: Path) -> FolderJob | None:
     except (KeyError, TypeError, ValueError):
         return None
     is_whole = all(isinstance(text, str) for text in (job, *texts.values())) and job and texts["state"]
-    return FolderJob(job=job, start=start, updated=updated, **texts) if is_whole else None
+    return HoldingJob(job=job, start=start, updated=updated, **texts) if is_whole else None
 
 
 def without_servers_of_its_job(config: RunConfig) -> RunConfig:

@@ -20,7 +20,7 @@ from nemo_prorl.run_folder.difficulty import write_difficulty, write_validation
 from nemo_prorl.run_folder.loggers import Loggers
 from nemo_prorl.run_folder.metrics_file import METRICS_FILE, append_metrics, rewind_metrics
 from nemo_prorl.run_folder.records import DigestLog
-from nemo_prorl.run_folder.samples import Sample, write_samples
+from nemo_prorl.run_folder.samples import GradedText, write_samples
 from nemo_prorl.run_folder.storage import STEP_FOLDERS, step_files
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
@@ -121,7 +121,7 @@ class Telemetry:
         """Records how hard the prompts were that a step sampled, whether it trained on them or not."""
         write_difficulty(self._run_dir, step, groups)
 
-    def held_out(self, step: int, groups: Sequence[RolloutGroup], samples: Sequence[Sample]) -> None:
+    def held_out(self, step: int, groups: Sequence[RolloutGroup], samples: Sequence[GradedText]) -> None:
         """Records a validation: every prompt's result, and the texts of some rollouts."""
         write_validation(self._run_dir, self._stage, step, groups)
         write_samples(self._run_dir, self._stage, step, samples)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from copy import copy
 from typing import Any
 
 import pytest
 
-from nemo_prorl.report.health import bests_of, checks_of, num_tokens, unlike_held_out, wall_s
+from nemo_prorl.report.health import bests_of, checks_of, measurement_differences, num_tokens, wall_s
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.starts import Start
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
@@ -39,24 +40,18 @@ def test_a_healthy_run_has_no_warning(make_run: Callable[..., RunFolder], long_r
     assert len(checks_of(long_run)) >= 8
 
 
-@pytest.mark.parametrize(
-    ("end", "job", "age_s", "text"),
-    [
-        ("", "", 30.0, ""),
-        ("", "", 1000.0, "is 17 min old. The same command continues it."),
-        ("paused", "", 30.0, "is 30 s old (paused). The same command continues it."),
-        ("", "35", 1000.0, "is 17 min old. The same submission continues it, unless a job of it is in the queue"),
-        ("no GPU.", "35", 30.0, "is 30 s old (no GPU). The same submission continues it, unless a job of it is in"),
-    ],
-)  # fmt: skip
-def test_progress_says_how_the_run_goes_on(
-    make_run: Callable[..., RunFolder], end: str, job: str, age_s: float, text: str
-) -> None:
+def test_progress_is_what_status_says(make_run: Callable[..., RunFolder]) -> None:
     """Nobody should submit a second job where Slurm has requeued the first."""
-    start = Start(stage="run2", began=0.0, seen=1.0, num_ranks=1, on_gpus=False, job=job, end=end)
-    said = warnings(with_values(make_run(), outcomes={}, starts=[start], sign_of_life_s=age_s))
-    assert text in said.get("Progress", ""), said
-    assert bool(said) is bool(text)
+    run = make_run()
+    (check,) = (check for check in checks_of(run) if check.title == "Progress")
+    assert (check.is_fine, check.text) == (True, "The run is done: ended (all its steps).")
+    now = time.time()
+    start = Start(stage="run2", began=now, seen=now, num_ranks=1, on_gpus=False, job="35", end="no GPU")
+    text = warnings(with_values(run, outcomes={}, starts=[start]))["Progress"]
+    assert text.startswith(
+        "The run is stopped: stopped 0 s ago: no GPU. What to do: submit again: it begins again,"
+    )
+    assert text.endswith("unless a job of it is in the queue.")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +278,7 @@ def measures(name: str, since: int = 0) -> Change:
 def test_runs_that_measure_different_things_are_named(
     names: list[str], said: str, make_run: Callable[..., RunFolder]
 ) -> None:
-    sentence = unlike_held_out(
+    sentence = measurement_differences(
         [make_run(measures(name) if name else lambda record: record) for name in names]
     )
     assert bool(sentence) == bool(said)
@@ -299,17 +294,19 @@ def test_the_sentence_names_the_options_that_differ(make_run: Callable[..., RunF
         )
         for run, temperature in zip(runs, (0.6, 1.0), strict=True)
     ]
-    assert "their validations differ in validation.temperature." in unlike_held_out(with_options)
-    assert "differ in prompts or graders" in unlike_held_out([with_options[0], runs[1]]), "options unknown"
+    assert "their validations differ in validation.temperature." in measurement_differences(with_options)
+    assert "differ in prompts or graders" in measurement_differences([with_options[0], runs[1]]), (
+        "options unknown"
+    )
 
 
 def test_a_run_without_validation_does_not_count(make_run: Callable[..., RunFolder]) -> None:
     without = make_run(lambda r: {key: value for key, value in r.items() if "validation" not in key})
-    assert unlike_held_out([make_run(measures("1")), without]) == ""
+    assert measurement_differences([make_run(measures("1")), without]) == ""
 
 
 def test_a_curve_that_begins_to_measure_something_else_is_named(make_run: Callable[..., RunFolder]) -> None:
     whole, changing = make_run(measures("1")), make_run(measures("1", since=40))
-    assert "In run1 validation began to measure something else on the way" in unlike_held_out(
+    assert "In run1 validation began to measure something else on the way" in measurement_differences(
         [whole, changing]
     )

@@ -167,34 +167,24 @@ def test_all_numbers_come_with_their_meaning(folder: Path) -> None:
 
 
 @pytest.mark.medium
-def test_a_comparison_has_both_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, seed in (("a/run", 1), ("b/run", 2)):
-        write_run(tmp_path / name, seed=seed)
+def test_a_comparison_has_both_runs_and_says_whose_held_out_scores_do_not_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / name / "run" for name in "ab"]
+    for seed, folder in enumerate(folders):
+        records = write_run(folder, seed=seed)
+        lines = [r | {MEASUREMENT: str(seed)} if PROMPT_MEAN in r else r for r in records]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "both.html"
-    assert (
-        report.main([str(tmp_path / "a/run"), str(tmp_path / "b/run"), "--out", str(out), "--no-pictures"])
-        == 0
-    )
+    assert report.main([*map(str, folders), "--out", str(out), "--no-pictures"]) == 0
     assert f"wrote {out}" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "both.html"]
     text = out.read_text(encoding="utf-8")
     assert "a/run · b/run" in text  # distinguished by their parent folders, because they have the same name
-    assert 'id="chart-validation-1"' in text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "both.html"]
-
-
-@pytest.mark.medium
-def test_a_comparison_says_whose_held_out_scores_do_not_compare(tmp_path: Path) -> None:
-    for name in "ab":
-        records = write_run(tmp_path / name, seed=ord(name))
-        lines = [r | {MEASUREMENT: name} if PROMPT_MEAN in r else r for r in records]
-        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out = tmp_path / "both.html"
-    report.main([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out), "--no-pictures"])
-    text = out.read_text(encoding="utf-8")
-    sentence = "The held-out scores of a and those of b cannot be set side by side"
+    sentence = "The held-out scores of a/run and those of b/run cannot be set side by side"
     assert sentence in re.findall(r'<p id="unlike">.*?</p>', text)[0]
     assert sentence in re.findall(r'id="figure-validation-0">.*?</figure>', text, re.DOTALL)[0]
-    report.main([str(tmp_path / "a"), "--out", str(out), "--no-pictures"])
+    report.main([str(folders[0]), "--out", str(out), "--no-pictures"])
     assert "side by side" not in out.read_text(encoding="utf-8")
 
 

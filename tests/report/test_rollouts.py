@@ -196,7 +196,7 @@ def test_files_that_cannot_be_shown_are_named_and_the_others_shown(tmp_path: Pat
     write_recorded(tmp_path / "run", steps=(2, 4, 6, 8))
     first, second, third, fourth = (path for _, path in rollout_files(tmp_path / "run").all())
     first.write_bytes(second.read_bytes()[:100])
-    old = pq.read_table(second).drop(["domain", "source", "prompt", "num_tokens"])  # as version 1.0 wrote it
+    old = pq.read_table(second).drop(["domain", "source", "prompt", "num_tokens"])
     pq.write_table(old, second)
     trained_files(tmp_path / "run").path(6, "rank0").write_text("no Parquet")
     fourth.rename(
@@ -205,27 +205,17 @@ def test_files_that_cannot_be_shown_are_named_and_the_others_shown(tmp_path: Pat
     assert {step for _, step, _ in shown(tmp_path / "run")} == {6}
     assert report.main([str(tmp_path / "run"), "--no-pictures"]) == 0
     page = (tmp_path / "run" / "report" / "rollouts.html").read_text(encoding="utf-8")
-    assert f"because they cannot be read: rollouts/{first.name}, trained/{third.name}." in page
-    assert (
-        f"because an earlier version of nemo_prorl wrote them without prompts: rollouts/{second.name}."
-        in page
-    )
+    names = f"rollouts/{first.name}, rollouts/{second.name}, trained/{third.name}"
+    assert f"because they cannot be read: {names}." in page
     assert fourth.name not in page
     shutil.copytree(tmp_path / "run", tmp_path / "other")
-    two = [
-        str(tmp_path / "run"),
-        str(tmp_path / "other"),
-        "--out",
-        str(tmp_path / "two.html"),
-        "--no-pictures",
-    ]
-    assert report.main(two) == 0  # of several runs there is no such page
+    runs = [str(tmp_path / name) for name in ("run", "other")]
+    assert report.main([*runs, "--out", str(tmp_path / "two.html"), "--no-pictures"]) == 0  # has no such page
     assert not (tmp_path / "two").exists()
     third.unlink()
     assert report.main([str(tmp_path / "run"), "--no-pictures"]) == 0
-    assert "All 0 recorded rollouts that can be read" in (
-        tmp_path / "run" / "report" / "rollouts.html"
-    ).read_text(encoding="utf-8")
+    page = (tmp_path / "run" / "report" / "rollouts.html").read_text(encoding="utf-8")
+    assert "All 0 recorded rollouts that can be read" in page
 
 
 def test_what_is_missing_or_is_no_number_does_not_stop_the_page(tmp_path: Path) -> None:

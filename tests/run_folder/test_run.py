@@ -103,21 +103,18 @@ def test_records_are_completed_by_other_files(folder: Path) -> None:
     assert {OTHER, "remeasured/my.ess"} <= run.metric_names
 
 
-def test_progress(tmp_path: Path) -> None:
-    write_run(tmp_path, num_stages=2, is_done=False)
-    assert read_run(tmp_path).progress == "running"
+def test_signs_of_life_and_ends_of_stages(folder: Path) -> None:
+    assert RunFolder(folder / "nothing").sign_of_life_s == float("inf")
     long_ago = time.time() - 3600
-    os.utime(tmp_path / "metrics.jsonl", (long_ago, long_ago))
-    assert read_run(tmp_path).progress == "stopped"
-    (tmp_path / "heartbeat.json").write_text("{}")
-    assert read_run(tmp_path).progress == "running"
-    (tmp_path / "stages" / "run2.failed").write_text(json.dumps({"reason": "non-finite loss at step 61"}))
-    failed = read_run(tmp_path)
-    assert (failed.progress, failed.failures["run2"]) == ("failed", "non-finite loss at step 61")
-    (tmp_path / "stages" / "run2.failed").unlink()
-    (tmp_path / "stages" / "run2.done").write_text(json.dumps({"outcome": "saturated", "checkpoint": "x"}))
-    done = read_run(tmp_path)
-    assert (done.progress, done.outcomes["run2"]) == ("finished", "too few prompts left to learn from")
+    os.utime(folder / "metrics.jsonl", (long_ago, long_ago))
+    assert read_run(folder).sign_of_life_s == pytest.approx(3600, abs=60)
+    (folder / "heartbeat.json").write_text("{}")
+    assert read_run(folder).sign_of_life_s < 60
+    (folder / "stages" / "run2.failed").write_text(json.dumps({"reason": "non-finite loss at step 61"}))
+    (folder / "stages" / "run1.done").write_text(json.dumps({"outcome": "saturated", "checkpoint": "x"}))
+    run = read_run(folder)
+    assert run.failures == {"run2": "non-finite loss at step 61"}
+    assert run.outcomes == {"run1": "too few prompts left to learn from", "run2": "all its steps"}
 
 
 def test_options_have_their_full_names_stage_by_stage(folder: Path) -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.run_folder.samples import Sample, gather_samples, read_samples, sample_files, write_samples
+from nemo_prorl.run_folder.samples import (
+    GradedText,
+    gather_samples,
+    read_samples,
+    sample_files,
+    write_samples,
+)
 from nemo_prorl.types import Rollout, RolloutGroup
 from tests.training.conftest import FAILED, MIXED, SINGLE, make_group, make_prompt, make_rollout
 from tests.training.scripted_run import Run
@@ -33,7 +39,7 @@ def write(folder: Path, num_prompts: int, *, num_kept: int, num_rollouts: int = 
 def test_a_record_tells_what_was_asked_what_was_answered_and_what_it_was_worth(tmp_path: Path) -> None:
     group = make_group("sums/a#0", [0.5])
     member = group.members[0]
-    write_samples(tmp_path, "main", 4, [Sample(member=member, text="because")])
+    write_samples(tmp_path, "main", 4, [GradedText(member=member, text="because")])
     assert kept(tmp_path) == {
         4: [
             {

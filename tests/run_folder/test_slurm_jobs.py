@@ -1,4 +1,4 @@
-"""RUN/slurm/: what `submit` and launchers leave there, and what earlier versions and failing disks have left."""
+"""RUN/slurm/: what `submit` and launchers leave there, and what failing disks have left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from nemo_prorl.config import ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.run_folder.slurm_jobs import (
-    FolderJob,
+    HoldingJob,
     Submission,
     note_submission,
     read_folder_job,
@@ -39,7 +39,7 @@ def test_submissions_are_kept_by_stage(run_dir: Path) -> None:
     assert read_submissions(run_dir) == {"run1": first, "run2": Submission(job="3")}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "x", '{"run2": 5, "run3": {"id": "4"}, "run1": "71"}'])
+@pytest.mark.parametrize("text", ["", "[]", "x", '{"run2": 5, "run3": {"id": "4"}, "run1": {"job": "71"}}'])
 def test_other_contents_are_left_out(run_dir: Path, text: str) -> None:
     submissions_file(run_dir).write_text(text)
     assert read_submissions(run_dir) == ({"run1": Submission(job="71")} if "71" in text else {})
@@ -48,7 +48,7 @@ def test_other_contents_are_left_out(run_dir: Path, text: str) -> None:
 def test_the_job_of_the_folder(run_dir: Path) -> None:
     assert read_folder_job(run_dir) is None
     (run_dir / "slurm" / "job.json").write_text(json.dumps(JOB))
-    assert read_folder_job(run_dir) == FolderJob(
+    assert read_folder_job(run_dir) == HoldingJob(
         job="35",
         stage="run1",
         start=2,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nemo_prorl.config import ExpManagerConfig, RunConfig, TrainerConfig
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.telemetry import COLUMNS, Progress, RunLog, Telemetry
 from nemo_prorl.types import RunState
 
@@ -98,29 +100,23 @@ def test_the_title_comes_back_every_twenty_steps(tmp_path: Path, capsys: pytest.
     assert [index for index, line in enumerate(lines) if "entropy" in line] == [0, 21, 42]
 
 
-def test_a_step_without_some_numbers_is_shown_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({}, ""),  # before the first step of a run without held-out prompts
+        ({"reward/mean": 0.5}, "1/10 0.500 - - - - - - - 0m00s"),  # a run without a KL penalty has no KL
+        ({"validation/score": 0.5, "validation/pass_at_1": 0.25, "validation/math/score": 0.75,
+          "validation/logic/score": 0.25}, "held out at step 1: reward 0.500 (logic 0.250, math 0.750)"),
+        ({"validation/score": 0.5, "validation/domain_mean_score": 0.4},
+         "held out at step 1: mean over domains 0.400, over prompts 0.500 ()"),
+        ({"objective/loss": float("nan")}, "not finite after step 1: objective/loss"),
+    ],
+)  # fmt: skip
+def test_what_a_record_has_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], numbers: dict[str, float], said: str
 ) -> None:
-    telemetry(tmp_path).step(record(1, **{"reward/mean": 0.5}), stage_step=1)
-    *_, shown = capsys.readouterr().err.splitlines()
-    assert "0.500" in shown
-    assert "nan" not in shown, "a run without a KL penalty has no KL: nothing is wrong"
-
-
-def test_validation_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    numbers = {
-        "validation/score": 0.5,
-        "validation/pass_at_1": 0.25,
-        "validation/math/score": 0.75,
-        "validation/logic/score": 0.25,
-    }
-    telemetry(tmp_path).step(record(20, **numbers), stage_step=20)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.strip() == "held out at step 20: reward 0.500 (logic 0.250, math 0.750)"
-
-
-def test_the_record_before_the_first_step_of_a_run_without_held_out_prompts_is_silent(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    telemetry(tmp_path).step(record(0), stage_step=0)
-    assert capsys.readouterr().err == ""
+    telemetry(tmp_path).step(record(1, **numbers), stage_step=1)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    assert lines[-1:] == ([said] if said else [])
+    (kept,) = read_metrics(tmp_path / "metrics.jsonl")
+    assert kept == record(1, **{name: value for name, value in numbers.items() if isfinite(value)})
