@@ -67,9 +67,8 @@ class ScoreRequest:
     prompt with <think>. Such a response has an answer only after </think>; without one it gets 0."""
     task: Mapping[str, Any]
     """What grading needs. math, stem: {"answer", "evaluated"?, "verifier"?}; code: {"inputs", "outputs", "fn_name"?,
-    "cpu_s"?, "test_cpu_s"?} or {"test_program", "entry_point", "preamble"?, "changes_arguments"?, "cpu_s"?}; logic:
-    {"task", "entry", "credit"?}; instruction: {"instruction_id_list", "kwargs", "strict"?, "mode"?, "aggregate"?}. Any
-    domain: {"require_think"?}. docs/graders.md has the rules."""
+    "cpu_s"?, "test_cpu_s"?}; logic: {"task", "entry", "credit"?}; instruction: {"instruction_id_list", "kwargs",
+    "strict"?, "mode"?, "aggregate"?}. Any domain: {"require_think"?}. docs/graders.md has the rules."""
     deadline_ms: int | None = None
     """Milliseconds after which the caller no longer waits for the result."""
 

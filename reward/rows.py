@@ -6,8 +6,8 @@ The first rule that fits decides what a label means:
 1. An object, or the JSON text of an object, with "domain" and an object "task": {"domain": "logic", "task": {"task":
    "chain_sum", "entry": {...}}}. Without an object "task", the fields beside "domain" are the task: {"domain": "stem",
    "answer": "B"}.
-2. An object, or the JSON text of one, with a task's fields has that task's domain: "inputs" and "outputs", or
-   "test_program": code; "instruction_id_list": instruction; "task" and "entry": logic; "answer": the default domain.
+2. An object, or the JSON text of one, with a task's fields has that task's domain: "inputs" and "outputs": code;
+   "instruction_id_list": instruction; "task" and "entry": logic; "answer": the default domain.
    So verl's `ground_truth` of a code row, a JSON text with "inputs" and "outputs", is a code task.
 3. Any other text or number is the answer, if the default domain is math or stem. Text that only looks like data, such
    as `[1, 2]`, `{1,2}`, `(0, 1)` or `{}`, is an answer too.
@@ -33,7 +33,7 @@ from reward.protocol import ScoreRequest
 
 ANSWER_DOMAINS = ("math", "stem")
 """The domains whose task is an answer, so that a bare text can be the label."""
-_FORMS = '"inputs" and "outputs", "test_program", "instruction_id_list", "task" and "entry", or "answer"'
+_FORMS = '"inputs" and "outputs", "instruction_id_list", "task" and "entry", or "answer"'
 _END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|<｜[^｜<>]{1,40}｜>|</s>|<eos>|<pad>|<end_of_turn>)\Z")
 _LONGEST_END_TOKEN = 50
 
@@ -163,7 +163,7 @@ def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[st
             )
         task = fields["task"] if isinstance(fields.get("task"), dict) else fields
         return domain, with_answer_text(domain, task)
-    if "test_program" in fields or ("inputs" in fields and "outputs" in fields):
+    if "inputs" in fields and "outputs" in fields:
         return "code", fields
     if "instruction_id_list" in fields:
         return "instruction", fields

@@ -23,6 +23,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.data.building.source import Dropped
+from nemo_prorl.evaluation.schemas.human_eval import inputs_and_outputs
 from reward.client import RewardClient
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
@@ -172,12 +174,14 @@ def code_cases(folder: Path) -> Iterator[Case]:
 
 
 def human_eval_cases(folder: Path) -> Iterator[Case]:
-    """Yields the part humaneval: canonical solutions with their test programs."""
+    """Yields the part humaneval: canonical solutions of the problems whose tests are literal."""
     with gzip.open(folder / "eval/HumanEval.jsonl.gz", "rt") as stream:
         rows = [json.loads(line) for line in stream]
     for row in rows:
-        preamble = row["prompt"] + "    pass\n"
-        task = {"test_program": row["test"], "entry_point": row["entry_point"], "preamble": preamble}
+        try:
+            task = {**inputs_and_outputs(row["test"]), "fn_name": row["entry_point"]}
+        except Dropped:
+            continue
         response = _fenced(row["prompt"] + row["canonical_solution"])
         yield _case("humaneval", row["task_id"], "code", response, task, 1.0)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from nemo_prorl.config import ConfigError, did_you_mean
 from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record
 from nemo_prorl.evaluation.benchmark import Benchmark, Metric
-from nemo_prorl.evaluation.schemas import answers, instructions, programs, puzzles
+from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
 from reward.sandbox.limits import MAX_CPU_S
 
 BASE = "DeepSeek-R1-Distill-Qwen-1.5B"
@@ -80,7 +80,7 @@ def _code(name: str, title: str, kinds: tuple[str, ...], *numbers: float) -> Ben
         domain="code",
         metric=Metric.pass_at_1,
         files=(*(f"{kind}*" for kind in kinds), "*[Ee]urus*/**/validation*.parquet", "*[Ee]urus*.parquet"),
-        convert=programs.of(*kinds),
+        convert=programs.only_from(*kinds),
         where=f"{PRIME}, or a file of rllm's (agentica-project) of that name",
         licence="as the problems' authors: research use",
         published=dict(zip((BASE, DEEPCODER, LARGER, PRORL), numbers, strict=True)),
@@ -138,11 +138,12 @@ CODE = (
     Benchmark(
         name="humaneval_plus", title="human", domain="code", metric=Metric.pass_at_1,
         files=("[Hh]uman[Ee]val[Pp]lus*", "human_eval_plus*", "humanevalplus*/**/*.parquet"),
-        convert=programs.human_eval,
+        convert=human_eval.convert,
         where="evalplus/humanevalplus on the hub",
         licence="Apache-2.0 (EvalPlus), MIT (HumanEval)",
         task=EVALPLUS_LIMITS,
         num_problems=164, counted_by="EvalPlus",
+        remark=human_eval.REMARK,
         published={BASE: 61.77, DEEPCODER: 73.40, LARGER: 83.32, PRORL: 72.05},
     ),
     Benchmark(
@@ -204,11 +205,12 @@ FURTHER = (
     Benchmark(
         name="humaneval", title="HumanEval", domain="code", metric=Metric.pass_at_1,
         files=("HumanEval.jsonl*", "humaneval.jsonl*", "openai_humaneval/**/*.parquet"),
-        convert=programs.human_eval,
+        convert=human_eval.convert,
         where="https://github.com/openai/human-eval, data/HumanEval.jsonl.gz",
         licence="MIT",
         task=HUMANEVAL_LIMITS,
         num_problems=164, counted_by="OpenAI",
+        remark=human_eval.REMARK,
     ),
     Benchmark(
         name="demo", title="the demo's puzzles", domain="logic", metric=Metric.pass_at_1,

@@ -118,41 +118,6 @@ class Sandbox:
             self._zygote = None
 
 
-@dataclass(slots=True, kw_only=True)
-class Allowance:
-    """The seconds of CPU time (including compilation) and of sleep that a program has left for all further runs."""
-
-    cpu_s: float
-    sleep_s: float
-
-    @property
-    def is_spent(self) -> bool:
-        return self.cpu_s <= 0.0 or self.sleep_s <= 0.0
-
-    def run(
-        self,
-        sandbox: Sandbox,
-        source: str,
-        inputs: Sequence[str],
-        *,
-        fn_name: str,
-        output_limits: OutputLimits | None = None,
-        run_cpu_s: float = MAX_CPU_S,
-    ) -> Execution:
-        """Runs a program within what is left, and within `run_cpu_s` and SLEEP_S. Raises ZygoteError."""
-        execution = sandbox.run(
-            source,
-            inputs,
-            fn_name=fn_name,
-            output_limits=output_limits,
-            limits=ProgramLimits(cpu_s=min(run_cpu_s, self.cpu_s)),
-            sleep_s=min(SLEEP_S, self.sleep_s),
-        )
-        self.cpu_s -= execution.compile_s + execution.cpu_s
-        self.sleep_s -= execution.slept_s or 0.0
-        return execution
-
-
 def _collect(
     fd: int, runner: int, allowed: OutputLimits, cpu_s: float, more_s: float, sleep_s: float
 ) -> Execution:

@@ -15,7 +15,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.source import Dropped, Record
 from nemo_prorl.data.layouts import BadRecord, recognise, row_of
 from nemo_prorl.data.sources import deepscaler, eurus, llama_nemotron_if, scp116k
-from nemo_prorl.evaluation.schemas import answers, instructions, programs, puzzles
+from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
 
 FIELDS = (
     "role",
@@ -56,7 +56,7 @@ SCHEMAS: dict[str, tuple[Callable[[Record], object], tuple[str, ...]]] = {
         ("question_content", "public_test_cases", "private_test_cases", "metadata"),
     ),
     "prime": (programs.convert, ("data_source", "prompt", "ability", "reward_model", "extra_info")),
-    "human_eval": (programs.human_eval, ("prompt", "entry_point", "test", "canonical_solution")),
+    "human_eval": (human_eval.convert, ("prompt", "entry_point", "test", "canonical_solution")),
     "instructions": (instructions.convert, ("prompt", "instruction_id_list", "kwargs")),
     "puzzles": (puzzles.row, ("messages", "task")),
     "deepscaler": (deepscaler.convert, deepscaler.SOURCE.columns),

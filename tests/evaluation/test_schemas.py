@@ -21,7 +21,7 @@ from nemo_prorl.data.building.source import Dropped, Record
 from nemo_prorl.data.sources import llama_nemotron_if
 from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, CATEGORIES, TABLES, get
-from nemo_prorl.evaluation.schemas import answers, instructions, programs, puzzles
+from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
 
 
 def record(**values: Any) -> Record:
@@ -262,24 +262,111 @@ def test_one_file_of_prime_holds_all_four_sets(tmp_path: Path) -> None:
     assert all(one.benchmark.name in one.rows[0].messages[0]["content"] for one in loaded)
 
 
-def test_human_eval_asks_for_the_function_and_keeps_its_test() -> None:
-    prompt = 'def f(n):\n    """Doubles."""\n'
-    given = record(prompt=prompt, entry_point="f", test="import numpy as np\ndef check(candidate): ...",
-                   canonical_solution="    return 2 * n\n")  # fmt: skip
-    problem = programs.human_eval(given)
-    assert problem.task["entry_point"] == "f"
-    assert "import numpy" not in problem.task["test_program"]
-    compile(problem.task["preamble"] + problem.task["test_program"], "x", "exec")
-    assert "```python\n" + prompt in problem.question
-    with pytest.raises(Dropped):
-        programs.human_eval(record(prompt=prompt, entry_point="f", test="assert f(1) == 2"))
+PLUS = """
+import numpy as np
+
+def assertion(out, exp, atol): ...
+
+def check(candidate):
+    inputs = {inputs}
+    results = {results}
+    for i, (inp, exp) in enumerate(zip(inputs, results)):
+        assertion(candidate(*inp), exp, {tolerance})
+"""
+
+
+def checked(*statements: str) -> Record:
+    """Returns a problem of HumanEval whose test has these statements."""
+    body = "\n".join(f"    {statement}" for statement in ("assert True, 'a note'", *statements, "print"))
+    test = f"METADATA = {{}}\n\n\ndef check(candidate):\n{body}\n"
+    return record(prompt="def f(n):\n", entry_point="f", test=test, canonical_solution="    return n\n")
+
+
+def test_human_eval_asks_for_the_function() -> None:
+    problem = human_eval.convert(checked("assert candidate(1) == 2"))
+    assert problem.question == "Complete this Python function:\n```python\ndef f(n):\n```"
+    assert problem.gold == "```python\ndef f(n):\n    return n\n\n```"
+    assert problem.task == {"inputs": ["1"], "outputs": ["2"], "fn_name": "f"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "given", "result"),
+    [
+        ("assert candidate([1, 2], 'a\\n', None) == (1, 2.5), 'a note'", '[1, 2]\n"a\\n"\nnull', "[1, 2.5]"),
+        ("assert candidate() == {'a': [True]}", "", '{"a": [true]}'),
+        ("assert candidate(-1) is False", "-1", "false"),
+        ("assert candidate('x')", '"x"', "true"),
+        ("assert not candidate('x')", '"x"', "false"),
+        ("assert abs(candidate(3.5) - 1.0 / 2.0) < 1e-6", "3.5", "0.5"),
+        ("assert candidate(3 * 19 * 3, 'a' + 'b', 0 ** 0) == [2 - 1]", '171\n"ab"\n1', "[1]"),
+    ],
+)
+def test_a_literal_assertion_is_arguments_and_a_result(statement: str, given: str, result: str) -> None:
+    task = human_eval.convert(checked(statement)).task
+    assert (task["inputs"], task["outputs"]) == ([given], [result])
+
+
+def test_human_eval_plus_has_lists_of_arguments_and_results() -> None:
+    test = PLUS.format(inputs=[[1, "a"], [(2,), "b"]], results=[None, (0.5,)], tolerance="1e-06")
+    task = human_eval.convert(record(prompt="", entry_point="f", test=test)).task
+    assert (task["inputs"], task["outputs"]) == (['1\n"a"', '[2]\n"b"'], ["null", "[0.5]"])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "assert candidate(n) == 2",
+        "assert candidate(*[1]) == 2",
+        "assert candidate(n=1) == 2",
+        "assert candidate(1) != 2",
+        "assert candidate(1) == other(1)",
+        "assert candidate(candidate(1)) == 1",
+        "assert 1 < candidate(1) == 2",
+        "assert sorted(candidate(1)) == [2]",
+        "assert abs(candidate(1) - 2.0) < 0.5",
+        "assert other(1)",
+        "for x in range(3): assert candidate(x) == x",
+        "candidate(1)",
+        "import random",
+        "assert candidate({1, 2}) == 1",
+        "assert candidate({5: 1}) == 1",
+        "assert candidate({'5': 1}) == 1",
+        "assert candidate(1e999) == 1",
+        "assert candidate(9 ** 9 ** 9) == 1",
+        "assert candidate(1 / 0) == 1",
+        "assert candidate(1 + 'a') == 1",
+        "assert candidate(" + "-" * 5_000 + "1) == 1",
+    ],
+)
+def test_one_check_that_is_not_literal_drops_the_problem_and_is_counted(statement: str) -> None:
+    """The literal one alone would pass wrong programs."""
+    whole = checked("assert candidate(1) == 2")
+    found = get("humaneval").problems([whole, checked("assert candidate(1) == 2", statement)])
+    assert (len(found.rows), found.dropped) == (1, {"tests_not_literal": 1})
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "def check(candidate):",
+        "assert f(1) == 2",
+        "def check(candidate):\n    pass",
+        PLUS.format(inputs=[[1]], results=[1, 2], tolerance=0),
+        PLUS.format(inputs=[1], results=[1], tolerance=0),
+        PLUS.format(inputs="[[1]]", results="[{1}]", tolerance=0),
+        PLUS.replace("exp, {tol", "ref_func(*inp), {tol").format(inputs=[[1]], results=[1], tolerance=0),
+    ],
+)
+def test_other_test_programs_are_dropped(test: str) -> None:
+    with pytest.raises(Dropped, match=r"tests_not_literal|no_tests"):
+        human_eval.convert(record(prompt="", entry_point="f", test=test))
 
 
 @pytest.mark.parametrize(
     ("convert", "values"),
     [
-        (programs.human_eval, {"prompt": None, "entry_point": "f", "test": "def check(candidate): ..."}),
-        (programs.human_eval, {"prompt": "p", "entry_point": "f", "test": ["def check(candidate): ..."]}),
+        (human_eval.convert, {"prompt": None, "entry_point": "f", "test": "def check(candidate): ..."}),
+        (human_eval.convert, {"prompt": "p", "entry_point": "f", "test": ["def check(candidate): ..."]}),
         (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": None}),
         (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": ["{"]}),
         (instructions.convert, {"prompt": "p", "instruction_id_list": ["a"], "kwargs": [3]}),

@@ -15,9 +15,7 @@ _DATA = Path(__file__).parent / "data" / "code_forms.jsonl"
 VERDICTS = {
     row["form"]: row["verdict"] for row in map(json.loads, _DATA.read_text(encoding="utf-8").splitlines())
 }
-FORMS: dict[str, tuple[str, dict[str, Any]]] = (
-    code_forms.BLOCKS | code_forms.OUTPUTS | code_forms.RESULTS | code_forms.TEST_PROGRAMS
-)
+FORMS: dict[str, tuple[str, dict[str, Any]]] = code_forms.BLOCKS | code_forms.OUTPUTS | code_forms.RESULTS
 
 
 def test_every_form_has_a_verdict() -> None:

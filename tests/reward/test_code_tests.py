@@ -100,12 +100,17 @@ def test_forms_of_inputs_and_outputs() -> None:
         {"inputs": ["1"], "outputs": ["1"], "fn_name": "class"},
         {"inputs": ["not json"], "outputs": ["1"], "fn_name": "f"},
         {"inputs": [5], "outputs": ["1"], "fn_name": "f"},
-        {"inputs": ["1"] * 1001, "outputs": ["1"] * 1001},
+        {"inputs": ["1"] * 2001, "outputs": ["1"] * 2001},
     ],
 )
 def test_broken_tasks_are_invalid(task: dict[str, object]) -> None:
     with pytest.raises(InvalidTask):
         read_tests(json.loads(json.dumps(task)))
+
+
+def test_a_task_of_the_old_form_is_told_what_to_write() -> None:
+    with pytest.raises(InvalidTask, match=r'a "test_program" is not run: write the arguments and results'):
+        read_tests({"test_program": "def check(candidate): ...", "entry_point": "f"})
 
 
 @pytest.mark.parametrize("name", ["cpu_s", "test_cpu_s"])

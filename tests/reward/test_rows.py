@@ -13,7 +13,6 @@ from tests.reward.serving import ROOT
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
 PUZZLE = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
 RULES = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-CHECKS = {"test_program": "def check(candidate):\n    pass", "entry_point": "f"}
 OBJECTS = [
     ({"domain": "code", "task": TESTS}, "code", TESTS),
     ({"domain": "logic", "task": PUZZLE, "source": "x"}, "logic", PUZZLE),
@@ -21,7 +20,6 @@ OBJECTS = [
     ({"domain": "stem", "answer": "B"}, "stem", {"answer": "B"}),
     (TESTS, "code", TESTS),
     ({**TESTS, "fn_name": "double"}, "code", {**TESTS, "fn_name": "double"}),
-    (CHECKS, "code", CHECKS),
     (RULES, "instruction", RULES),
     (PUZZLE, "logic", PUZZLE),
     ({"answer": "4"}, "math", {"answer": "4"}),

@@ -25,11 +25,6 @@ ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "```python\nprint(2 * int(input()))\n```",
         {"inputs": ["1\n", "21\n"], "outputs": ["2\n", "42\n"]},
     ),
-    "code, test program": (
-        "code",
-        "```python\ndef double(n):\n    return 2 * n\n```",
-        {"test_program": "def check(candidate):\n    assert candidate(2) == 4\n", "entry_point": "double"},
-    ),
     "logic": (
         "logic",
         "<answer>7</answer>",

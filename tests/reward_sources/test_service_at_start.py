@@ -110,20 +110,17 @@ def test_the_main_rank_alone_waits_and_the_others_learn_what_it_found(
         fake.tokens.clear()
 
 
-TESTED_BY_A_PROGRAM = {
-    "test_program": "def check(candidate):\n    assert candidate(2) == 4\n",
-    "entry_point": "double",
-}
+DOUBLE = {"inputs": ["2"], "outputs": ["4"], "fn_name": "double"}
 BAD_TASKS: list[tuple[dict[str, Any], str]] = [
     ({"task": {"ground_truth": "4"}}, 'the task needs "answer", a non-empty string'),
     ({"task": {"answer": 4}}, 'the task needs "answer"'),
     ({"task": {"answer": "4" * 100_000}}, "longer than"),
     ({"domain": "code", "task": {"inputs": ["1"]}}, 'needs the lists "inputs" and "outputs"'),
     (
-        {"domain": "code", "task": {"test_program": "pass", "entry_point": "f"}},
-        "does not define check(candidate)",
+        {"domain": "code", "task": {"test_program": "def check(candidate): ...", "entry_point": "f"}},
+        'a "test_program" is not run',
     ),
-    ({"domain": "code", "task": {**TESTED_BY_A_PROGRAM, "cpu_s": 0}}, '"cpu_s" must be a number of seconds'),
+    ({"domain": "code", "task": {**DOUBLE, "cpu_s": 0}}, '"cpu_s" must be a number of seconds'),
     ({"domain": "logic", "task": {"task": "no_such_puzzle", "entry": {}}}, "no Reasoning Gym task"),
     ({"domain": "instruction", "task": {"instruction_id_list": ["x"], "kwargs": []}}, "0 kwargs"),
 ]
@@ -140,9 +137,7 @@ def check_all(
         return answers[-1]
 
     good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
-    write_rows(
-        good, [make_row("g/0"), make_row("g/1"), make_row("g/2", domain="code", task=TESTED_BY_A_PROGRAM)]
-    )
+    write_rows(good, [make_row("g/0"), make_row("g/1"), make_row("g/2", domain="code", task=DOUBLE)])
     write_rows(bad, [make_row("b/0"), *(make_row(f"b/{n}", **row) for n, (row, _) in enumerate(tasks, 1))])
     check_tasks([str(good)], remembered)
     words = (

@@ -1,7 +1,7 @@
 """Programming problems with tests: inputs and outputs, as text for programs or as arguments for functions.
 
 Reads PRIME's own form (Eurus-2-RL-Data, all four of the paper's sets in one file), the form of DeepCoder's repository,
-APPS's and TACO's `input_output`, the hub's Codeforces submissions, LiveCodeBench, and HumanEval.
+APPS's and TACO's `input_output`, the hub's Codeforces submissions, and LiveCodeBench.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import base64
 import io
 import json
 import pickle
-import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,28 +32,14 @@ _OF_DAMAGED_PICKLES = (
     *(ValueError, TypeError, EOFError, AttributeError, IndexError, KeyError, RecursionError),
     *(zlib.error, pickle.UnpicklingError),
 )
-NUMPY = '''
-class np:
-    """What HumanEval+'s tests want of numpy, for numbers and lists of numbers."""
-
-    ndarray = float64 = float32 = ()
-
-    @staticmethod
-    def allclose(out, exp, rtol=1e-05, atol=1e-08):
-        if isinstance(exp, (list, tuple)):
-            return len(out) == len(exp) and all(np.allclose(o, e, rtol, atol) for o, e in zip(out, exp))
-        return abs(out - exp) <= atol + rtol * abs(exp)
-'''
-"""Replaces numpy, which the sandbox does not have."""
-_IMPORT_NUMPY = re.compile(r"^import numpy as np[ \t]*$", re.MULTILINE)
 
 
-def of(*kinds: str) -> Callable[[Record], Problem]:
+def only_from(*origins: str) -> Callable[[Record], Problem]:
     """Returns a conversion that, in a file with the origin of each problem, keeps those of these origins."""
 
     def convert_those(record: Record) -> Problem:
         origin = record.values.get("data_source")
-        if isinstance(origin, str) and origin not in kinds:
+        if isinstance(origin, str) and origin not in origins:
             raise NotMeant("of_another_set")
         return convert(record)
 
@@ -143,28 +128,3 @@ class _TextUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is not text")
-
-
-def human_eval(record: Record) -> Problem:
-    """Reads HumanEval and HumanEval+: a function to complete, and a program with `check(candidate)`, which runs apart
-    from the submission (reward/graders/code/check_program.py). Raises Dropped, and ConfigError for another schema."""
-    columns = ("prompt", "entry_point", "test")
-    for column in columns:
-        if column not in record.values:
-            raise missing_column(record, f"column {column}")
-    prompt, entry_point, test = (record.values[column] for column in columns)
-    if not (isinstance(prompt, str) and isinstance(entry_point, str) and isinstance(test, str)):
-        raise Dropped("not_text")
-    if "def check(" not in test:
-        raise Dropped("no_check")
-    solution = record.values.get("canonical_solution")
-    return Problem(
-        question=f"Complete this Python function:\n```python\n{prompt.rstrip()}\n```",
-        suffix=eurus.SUFFIX,
-        task={
-            "preamble": f"{prompt}    pass\n",
-            "test_program": _IMPORT_NUMPY.sub(lambda _: NUMPY, test),
-            "entry_point": entry_point,
-        },
-        gold=f"```python\n{prompt}{solution}\n```" if isinstance(solution, str) else None,
-    )

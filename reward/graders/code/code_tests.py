@@ -28,9 +28,13 @@ from reward.frames import refuse_constant
 from reward.graders.grade import InvalidTask, is_number, require
 from reward.sandbox.limits import MAX_CPU_S, OUTPUT_BYTES, OUTPUT_BYTES_IN_ALL, OutputLimits, ProgramLimits
 
-_MAX_TESTS = 1_000
+_MAX_TESTS = 2_000
+"""HumanEval+ has up to 1,100 tests of a function."""
 _MAX_DATA_BYTES = 32 << 20
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
+_INSTEAD = (
+    ', because a "test_program" is not run: write the arguments and results of its calls, and "fn_name"'
+)
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 
 
@@ -86,7 +90,9 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
     """Raises InvalidTask with a sentence if the task is not of the form above."""
     inputs, outputs, fn_name = task.get("inputs"), task.get("outputs"), task.get("fn_name")
     if not (isinstance(inputs, list) and isinstance(outputs, list)):
-        raise InvalidTask('the task needs the lists "inputs" and "outputs"')
+        raise InvalidTask(
+            'the task needs the lists "inputs" and "outputs"' + _INSTEAD * ("test_program" in task)
+        )
     require(len(inputs) == len(outputs), f"the task has {len(inputs)} inputs and {len(outputs)} outputs")
     require(
         0 < len(inputs) <= _MAX_TESTS, f"the task has {len(inputs)} tests; 1 to {_MAX_TESTS} are possible"

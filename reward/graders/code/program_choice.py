@@ -17,8 +17,6 @@ our own program CHOOSER decides, inside the sandbox.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from reward.graders.code.blocks import Block, by_preference, code_blocks
 
@@ -87,11 +85,10 @@ def candidates(text: str) -> list[tuple[int, Block]]:
     return [(index, blocks[index]) for index in by_preference(blocks)[:_MOST_BLOCKS]]
 
 
-def question(found: list[tuple[int, Block]], task: Mapping[str, Any]) -> str:
-    """Returns the input for CHOOSER: the blocks, and the function that the task asks for, null if programs read
+def question(found: list[tuple[int, Block]], fn_name: str | None) -> str:
+    """Returns the input for CHOOSER: the blocks, and the function that the task asks for, None if programs read
     standard input."""
-    name = task["entry_point"] if "test_program" in task else task.get("fn_name")
-    return json.dumps([[block.body for _, block in found], name])
+    return json.dumps([[block.body for _, block in found], fn_name])
 
 
 def choice(output: bytes, num_candidates: int) -> int:
