@@ -17,8 +17,8 @@ from experiments.boundary.arms import ARMS, CONTROL
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k
 from nemo_prorl.demo import build
 from nemo_prorl.demo.solved import Counts, count
-from nemo_prorl.evaluation.comparison import MARGIN, sort
-from nemo_prorl.evaluation.results import Estimate
+from nemo_prorl.evaluation.comparison import MARGIN, classify_gain
+from nemo_prorl.evaluation.results import BootstrapMean
 from nemo_prorl.run_folder.storage import replace_text
 
 ALL_ARMS = (*ARMS, CONTROL)
@@ -134,11 +134,11 @@ def interval(runs: Sequence[Counts], k: int) -> tuple[float, float]:
     return bootstrap_interval(means, num_resamples=1000, seed=0)
 
 
-def difference(before: Counts, after: Counts, k: int) -> Estimate:
+def difference(before: Counts, after: Counts, k: int) -> BootstrapMean:
     """Returns the paired difference in pass@k over the same problems, with its 95 % interval."""
     values = [pass_at_k(*after[uid], k) - pass_at_k(*of, k) for uid, of in before.items()]
     low, high = bootstrap_interval(values, num_resamples=1000, seed=0)
-    return Estimate(value=sum(values) / len(values), low=low, high=high)
+    return BootstrapMean(value=sum(values) / len(values), low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,5 +162,5 @@ def change(checkpoints: Sequence[Counts], k: int) -> Change:
     """Classifies a level by the paper's three kinds (ProRL, section 4.2)."""
     start, *between, last = checkpoints
     gain = difference(start, last, k)
-    name, certain = sort(gain, [difference(one, last, k) for one in between])
+    name, certain = classify_gain(gain, [difference(one, last, k) for one in between])
     return Change(name=name, certain=certain, at_1=difference(start, last, 1).value, at_k=gain.value)

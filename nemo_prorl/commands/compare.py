@@ -28,10 +28,9 @@ def main(arguments: Sequence[str]) -> int:
     check_writable(f"--out {given.out}", given.out)
     read = [results.read(folder) for folder in folders]
     checkpoints = [found for _, found in read]
-    remarks = comparison.unlike(names, [header for header, _ in read], checkpoints)
+    remarks = comparison.measurement_differences(names, [header for header, _ in read])
     by_source, left_out = given.by == "source", list[str]()
     comparisons = comparison.compare(checkpoints, by_source=by_source, say=left_out.append)
-    parts = comparisons if by_source else comparison.compare_sizes(checkpoints, say=left_out.append)
     given.out.mkdir(parents=True, exist_ok=True)
     pictures = figures.draw(comparisons, names, given.out, remarks)
     lines = [
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     content["correlation_of_start_and_gain"] = told = comparison.start_against_gain(comparisons)
     if told is not None:
         lines.append(f"start against gain, over {len(comparisons)} of these: correlation {told:.2f}")
-    for (series, unit), sizes in comparison.by_size(parts).items():
+    for (series, unit), sizes in comparison.by_size(comparisons).items():
         lines += comparison.size_lines(series, unit, sizes, names)
         pictures.append(given.out / f"{series.replace('/', '.')}.png")
         figures.draw_sizes(series, unit, sizes, names, pictures[-1], remarks)

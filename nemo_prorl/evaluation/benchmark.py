@@ -27,7 +27,7 @@ class Metric(StrEnum):
     reward = "reward"
 
 
-OUTSIDE_WINDOW = "outside_the_window_of_dates"
+_OUTSIDE_WINDOW = "outside_the_window_of_dates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,8 @@ class Problems:
     rows: tuple[Row, ...]
     num_duplicates: int
     """Records with the same question as an earlier one."""
-    dropped: Mapping[str, int]
-    """Reason -> number of records that gave no problem."""
-    lost: Mapping[str, str]
-    """Reason, of those that are no property of the benchmark -> the first record that gave no problem for it."""
-    remarks: Mapping[str, int]
-    """`Problem.remark` -> number of problems that have it."""
+    notes: tuple[str, ...]
+    """How many records are not among them, why, and what the problems lack; parts of a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +89,11 @@ class Benchmark:
         first, _, last = dates.partition("..")
         rows: dict[str, Row] = {}
         num_duplicates, dropped, remarks = 0, Counter[str](), Counter[str]()
-        lost: dict[str, str] = {}
+        lost: dict[str, str] = {}  # reason, if something is lost -> the first record
         for record in records:
             try:
                 if dates and not date.fromisoformat(first) <= self._date(record) <= date.fromisoformat(last):
-                    raise NotMeant(OUTSIDE_WINDOW)
+                    raise NotMeant(_OUTSIDE_WINDOW)
                 if shown_media(record.values):
                     raise Dropped("not_text_alone")
                 problem = self.convert(record)
@@ -121,12 +117,19 @@ class Benchmark:
                 f"{self.name}: no problem could be made of its file ({', '.join(why) or 'it is empty'}); get it from "
                 f"{self.where}."
             )
+        outside = dropped[_OUTSIDE_WINDOW]
         return Problems(
             rows=tuple(rows.values()),
             num_duplicates=num_duplicates,
-            dropped=dict(dropped),
-            lost=lost,
-            remarks=dict(remarks),
+            notes=(
+                *([f"{num_duplicates:,} duplicates were removed"] if num_duplicates else []),
+                *([f"{outside:,} lie outside evaluation.livecodebench_dates"] if outside else []),
+                *(
+                    f"{dropped[why]:,} make no problem ({why}, such as {origin})"
+                    for why, origin in lost.items()
+                ),
+                *(f"{count:,} of them {remark}" for remark, count in remarks.items()),
+            ),
         )
 
     def _date(self, record: Record) -> date:

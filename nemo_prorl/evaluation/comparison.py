@@ -30,7 +30,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.results import (
     PROMPTS_OF,
     BenchmarkResult,
-    Estimate,
+    BootstrapMean,
     PromptResult,
     estimate,
     histogram_of,
@@ -47,7 +47,7 @@ Prompts = Mapping[str, PromptResult]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class BenchmarkComparison:
     """One benchmark, or one part of it; lists have one entry per checkpoint."""
 
     name: str
@@ -66,9 +66,9 @@ class Comparison:
     """The bound of ProRL eq. 5, for k of at least 2."""
     verdict: str
     certain: bool
-    gain: Estimate
+    gain: BootstrapMean
     """The gain in pass@k from the start to the last checkpoint."""
-    gain_at_1: Estimate
+    gain_at_1: BootstrapMean
     histogram: list[list[int]]
     """Number of prompts by pass@1, in results.NUM_BINS bins from 0 to 1."""
     mean: list[float]
@@ -84,7 +84,7 @@ def compare(
     by_source: bool = False,
     num_resamples: int = 1000,
     say: Callable[[str], None] = lambda text: None,
-) -> list[Comparison]:
+) -> list[BenchmarkComparison]:
     """Returns a comparison for each benchmark that all checkpoints have; by_source: one for each part of it, if it has
     parts. `say` gets a message for what is left out, and why. Raises ConfigError if nothing can be compared, or for
     fewer than two checkpoints."""
@@ -93,7 +93,7 @@ def compare(
     names = [name for name in checkpoints[0] if all(name in results for results in checkpoints)]
     if not names:
         raise ConfigError("the evaluations have no benchmark in common: evaluate the same ones.")
-    found, reasons = list[Comparison](), list[str]()
+    found, reasons = list[BenchmarkComparison](), list[str]()
     for name in names:
         results = [checkpoint[name] for checkpoint in checkpoints]
         parts = parts_of(results) if by_source else {}
@@ -113,44 +113,32 @@ def compare(
     return found
 
 
-def unlike(
-    names: Sequence[str],
-    headers: Sequence[Mapping[str, Any]],
-    checkpoints: Sequence[Mapping[str, BenchmarkResult]],
-) -> list[str]:
+def measurement_differences(names: Sequence[str], headers: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns sentences on what the evaluations do not have in common besides the policy, from `measured` in their
     headers: sampling, graders, prompts. Empty if they measure the same."""
-    told = {
-        name: header["measured"]
-        for name, header in zip(names, headers, strict=True)
-        if header.get("measured")
-    }
-    unknown, said = [name for name in names if name not in told], []
-    differing = {
-        key: [f"{measured[key]} ({name})" for name, measured in told.items()]
-        for key in next(iter(told.values()), {})
-        if all(key in measured for measured in told.values())
-        and len({measured[key] for measured in told.values()}) > 1
-    }
-    asked = {key.removeprefix(PROMPTS_OF): key for key in differing if key.startswith(PROMPTS_OF)}
-    settings = [
-        f"{key} {', '.join(values)}" for key, values in differing.items() if key not in asked.values()
-    ]
+    measured = {name: header.get("measured") for name, header in zip(names, headers, strict=True)}
+    told = {name: of for name, of in measured.items() if of}
+    settings, benchmarks = list[str](), list[str]()
+    for key in next(iter(told.values()), {}):
+        values = [of.get(key) for of in told.values()]
+        if None in values or len(set(values)) == 1:
+            continue
+        if key.startswith(PROMPTS_OF):
+            benchmarks.append(key.removeprefix(PROMPTS_OF))
+        else:
+            settings.append(f"{key} {', '.join(f'{of[key]} ({name})' for name, of in told.items())}")
+    said = []
     if settings:
         said.append(
             "The evaluations do not measure the same, so not every difference is the policies': "
             f"{'; '.join(settings)}."
         )
-    uids = {name: [set(of[name].prompts) for of in checkpoints if name in of] for name in asked}
-    if same := [name for name, found in uids.items() if all(one == found[0] for one in found)]:
+    if benchmarks:
         said.append(
-            f"The problems of {', '.join(same)} are the same, but their text, right answers or tests differ."
+            f"The problems of {', '.join(benchmarks)}, their text, right answers or tests differ; only questions that "
+            "all have are compared."
         )
-    if others := [name for name in asked if name not in same]:
-        said.append(
-            f"Not all have the same problems of {', '.join(others)}: only those that all have are compared."
-        )
-    if unknown:
+    if unknown := [name for name, of in measured.items() if not of]:
         said.append(
             f"What {', '.join(unknown)} measured is not recorded, so it is unknown whether it compares."
         )
@@ -173,27 +161,12 @@ def parts_of(results: Sequence[BenchmarkResult]) -> dict[str, list[Prompts]]:
     }
 
 
-def compare_sizes(
-    checkpoints: Sequence[Mapping[str, BenchmarkResult]], *, say: Callable[[str], None] = lambda text: None
-) -> list[Comparison]:
-    """Returns a comparison for each part of the benchmarks whose parts are sizes; empty without such benchmarks. They
-    are only for pass@k: with a single bootstrap sample, their intervals and classes are meaningless."""
-    names = [
-        name
-        for name, result in checkpoints[0].items()
-        if all(name in results for results in checkpoints)
-        and any(_SIZE.fullmatch(f"{name}/{part}") for part in result.prompts_by_part())
-    ]
-    if not names:
-        return []
-    chosen = [{name: results[name] for name in names} for results in checkpoints]
-    return compare(chosen, by_source=True, num_resamples=1, say=say)
-
-
-def by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[tuple[int, Comparison]]]:
+def by_size(
+    comparisons: Sequence[BenchmarkComparison],
+) -> dict[tuple[str, str], list[tuple[int, BenchmarkComparison]]]:
     """Groups parts such as graph_color_sizes/12_vertices as (series, unit) -> [(size, comparison)], ordered by size;
     leaves out series of one size."""
-    found: dict[tuple[str, str], list[tuple[int, Comparison]]] = {}
+    found: dict[tuple[str, str], list[tuple[int, BenchmarkComparison]]] = {}
     for one in comparisons:
         if match := _SIZE.fullmatch(one.name):
             found.setdefault((match["series"], match["unit"]), []).append((int(match["size"]), one))
@@ -202,7 +175,7 @@ def by_size(comparisons: Sequence[Comparison]) -> dict[tuple[str, str], list[tup
     }
 
 
-def common_k(comparisons: Sequence[Comparison]) -> int:
+def common_k(comparisons: Sequence[BenchmarkComparison]) -> int:
     """Returns the largest k for which all have a pass@k, up to half of the smallest number of samples."""
     most = min(one.k for one in comparisons)
     return max(
@@ -210,13 +183,13 @@ def common_k(comparisons: Sequence[Comparison]) -> int:
     )
 
 
-def samples_each(comparisons: Sequence[Comparison]) -> str:
+def samples_each(comparisons: Sequence[BenchmarkComparison]) -> str:
     """Says how many samples there are: `16 samples`, or `12 to 16 samples` if they differ."""
     least, most = (of(one.num_samples for one in comparisons) for of in (min, max))
     return f"{most} samples" if least == most else f"{least} to {most} samples"
 
 
-def start_against_gain(comparisons: Sequence[Comparison]) -> float | None:
+def start_against_gain(comparisons: Sequence[BenchmarkComparison]) -> float | None:
     """`correlation` of the start's pass@k with the gain (ProRL, figure 3: negative)."""
     starts = [one.pass_at_k[one.k][0] for one in comparisons]
     return correlation(starts, [one.gain.value for one in comparisons])
@@ -229,7 +202,7 @@ def correlation(first: Sequence[float], second: Sequence[float]) -> float | None
     return float(np.corrcoef(first, second)[0, 1])
 
 
-def sort(from_start: Estimate, between: Sequence[Estimate]) -> tuple[str, bool]:
+def classify_gain(from_start: BootstrapMean, between: Sequence[BootstrapMean]) -> tuple[str, bool]:
     """Returns (diminish, plateau, sustained or gain; certain), by the rule above. `between`: the differences of the
     last checkpoint to each one between it and the start."""
     if from_start.value <= MARGIN:
@@ -244,7 +217,7 @@ def sort(from_start: Estimate, between: Sequence[Estimate]) -> tuple[str, bool]:
 
 def _compared(
     name: str, results: Sequence[Prompts], num_resamples: int, num_expected: int, other_dates: str
-) -> Comparison:
+) -> BenchmarkComparison:
     """Compares one benchmark or part; num_expected and other_dates as in BenchmarkResult. Raises _NotComparable."""
     shared = [uid for uid in results[0] if all(uid in prompts for prompts in results)]
     if not shared:
@@ -260,9 +233,9 @@ def _compared(
     last = prompts[-1]
     from_start = _difference(prompts[0], last, k, num_resamples)
     between = [_difference(listed, last, k, num_resamples) for listed in prompts[1:-1]]
-    verdict, certain = sort(from_start, between)
+    verdict, certain = classify_gain(from_start, between)
     rates = [[one.pass_at_1 for one in listed] for listed in prompts]
-    return Comparison(
+    return BenchmarkComparison(
         name=name,
         num_prompts=len(kept),
         shortfall=shortfall(len(kept), num_expected, other_dates),
@@ -287,7 +260,7 @@ def _compared(
 
 def _difference(
     before: Sequence[PromptResult], after: Sequence[PromptResult], k: int, num_resamples: int
-) -> Estimate:
+) -> BootstrapMean:
     pairs = zip(before, after, strict=True)
     values = [pass_at_k(*new.counts, k) - pass_at_k(*old.counts, k) for old, new in pairs]
     return estimate(values, num_resamples)
@@ -296,7 +269,7 @@ def _difference(
 KINDS = ("diminish", "plateau", "sustained", "gain")
 
 
-def comparison_lines(comparisons: Sequence[Comparison], names: Sequence[str]) -> Iterator[str]:
+def comparison_lines(comparisons: Sequence[BenchmarkComparison], names: Sequence[str]) -> Iterator[str]:
     """Yields a block of lines for each comparison, then a list of names by class."""
     width = max(map(len, names))
     for one in comparisons:
@@ -323,7 +296,7 @@ def comparison_lines(comparisons: Sequence[Comparison], names: Sequence[str]) ->
 
 
 def size_lines(
-    series: str, unit: str, sizes: Sequence[tuple[int, Comparison]], names: Sequence[str]
+    series: str, unit: str, sizes: Sequence[tuple[int, BenchmarkComparison]], names: Sequence[str]
 ) -> Iterator[str]:
     """Yields pass@1 and pass@k by problem size, two rows per checkpoint, for a k that all sizes have."""
     of_sizes = [one for _, one in sizes]

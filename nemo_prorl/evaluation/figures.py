@@ -13,7 +13,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 
-from nemo_prorl.evaluation.comparison import Comparison, common_k, samples_each
+from nemo_prorl.evaluation.comparison import BenchmarkComparison, common_k, samples_each
 from nemo_prorl.evaluation.results import NUM_BINS
 from nemo_prorl.evaluation.tables import MARK
 
@@ -32,7 +32,10 @@ VERDICT_COLOURS = {"diminish": "#b0413e", "plateau": "#e0a030", "sustained": "#5
 
 
 def draw(
-    comparisons: Sequence[Comparison], names: Sequence[str], folder: Path, remarks: Sequence[str] = ()
+    comparisons: Sequence[BenchmarkComparison],
+    names: Sequence[str],
+    folder: Path,
+    remarks: Sequence[str] = (),
 ) -> list[Path]:
     """Writes pass_at_k.png, pass_at_1_shift.png and gain.png into the folder, which must exist. remarks: notes below
     each."""
@@ -71,7 +74,7 @@ def draw(
 def draw_sizes(
     series: str,
     unit: str,
-    sizes: Sequence[tuple[int, Comparison]],
+    sizes: Sequence[tuple[int, BenchmarkComparison]],
     names: Sequence[str],
     path: Path,
     remarks: Sequence[str] = (),
@@ -95,7 +98,7 @@ def draw_sizes(
 
 @contextmanager
 def _chart(
-    path: Path, title: str, comparisons: Sequence[Comparison], remarks: Sequence[str]
+    path: Path, title: str, comparisons: Sequence[BenchmarkComparison], remarks: Sequence[str]
 ) -> Iterator[Any]:
     """Yields axes to draw on, and writes the file."""
     with _figure(path, comparisons, 1, 1, (7, 4.6), remarks) as (figure, axes):
@@ -104,10 +107,10 @@ def _chart(
 
 
 def _grid(
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[BenchmarkComparison],
     path: Path,
     title: str,
-    draw_one: Callable[[Any, Comparison], None],
+    draw_one: Callable[[Any, BenchmarkComparison], None],
     remarks: Sequence[str],
 ) -> None:
     columns = min(COLUMNS if len(comparisons) <= FEW else MANY_COLUMNS, len(comparisons))
@@ -127,7 +130,7 @@ def _grid(
 @contextmanager
 def _figure(
     path: Path,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[BenchmarkComparison],
     rows: int,
     columns: int,
     size: tuple[float, float],
@@ -150,7 +153,7 @@ def _figure(
     plt.close(figure)
 
 
-def _curves(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
+def _curves(axis: Any, comparison: BenchmarkComparison, names: Sequence[str]) -> None:
     ks = list(comparison.pass_at_k)
     for place, name in enumerate(names):
         colour = COLOURS[place % len(COLOURS)]
@@ -168,7 +171,7 @@ def _curves(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
     axis.set_title(f"{_label(comparison)}: {comparison.verdict}{sure}", fontsize=10)
 
 
-def _histogram(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
+def _histogram(axis: Any, comparison: BenchmarkComparison, names: Sequence[str]) -> None:
     width = 1 / NUM_BINS / (len(names) + 1)
     lefts = np.arange(NUM_BINS) / NUM_BINS + width / 2
     for place, name in enumerate(names):
@@ -181,14 +184,14 @@ def _histogram(axis: Any, comparison: Comparison, names: Sequence[str]) -> None:
     axis.set_title(f"{_label(comparison)} ({comparison.num_prompts} prompts)", fontsize=10)
 
 
-def _ks(comparisons: Sequence[Comparison]) -> str:
+def _ks(comparisons: Sequence[BenchmarkComparison]) -> str:
     found = sorted({(one.k, one.num_samples) for one in comparisons})
     return (
         f"k = {', '.join(f'{k} of {n}' for k, n in found)}" if len(found) <= 3 else "k = half of the samples"
     )
 
 
-def _label(one: Comparison) -> str:
+def _label(one: BenchmarkComparison) -> str:
     """Returns a puzzle's own name, without benchmark and category."""
     name = one.name.rpartition("/")[2] if one.name.count("/") > 1 else one.name
     return name + (MARK if one.shortfall else "")

@@ -32,7 +32,7 @@ MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class SampleRecord:
     """One sample, without its text."""
 
     num_tokens: int
@@ -46,7 +46,7 @@ class Sample:
 class Known:
     """The journal's content for one benchmark."""
 
-    samples: dict[SampleId, Sample] = field(default_factory=dict)
+    samples: dict[SampleId, SampleRecord] = field(default_factory=dict)
     ungraded: dict[SampleId, str] = field(default_factory=dict)
     """Responses that still have to be graded."""
     num_outdated: int = 0
@@ -85,7 +85,9 @@ def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) ->
         elif "response" not in line:
             verdicts[where] = line["score"], line["verdict"]
         elif where not in known.samples:
-            known.samples[where] = Sample(num_tokens=line["num_tokens"], finish=line["finish"], score=None)
+            known.samples[where] = SampleRecord(
+                num_tokens=line["num_tokens"], finish=line["finish"], score=None
+            )
             known.ungraded[where] = line["response"]
     for where in known.samples.keys() & verdicts:
         score, verdict = verdicts[where]

@@ -12,7 +12,7 @@ from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Record
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import Row, evenly_spaced
-from nemo_prorl.evaluation.benchmark import OUTSIDE_WINDOW, Benchmark
+from nemo_prorl.evaluation.benchmark import Benchmark
 from nemo_prorl.types import Prompt
 
 DATES = EvaluationConfig().livecodebench_dates
@@ -34,9 +34,8 @@ class Loaded:
     num_expected: int = 0
     """How many problems the benchmark has (Benchmark.num_problems, or num_found if that is close enough); 0: not
     known."""
-    num_outside_window: int = 0
     notes: tuple[str, ...] = ()
-    """What else to know of its records: which make no problem, and which problems lack something."""
+    """As in Problems."""
     other_dates: str = ""
     """See BenchmarkResult."""
 
@@ -79,11 +78,6 @@ def load(
         if abs(num_found - num_expected) <= benchmark.num_may_differ:
             num_expected = num_found
         other_window = bool(benchmark.date_column) and dates != DATES
-        notes = [
-            f"{problems.dropped[reason]:,} make no problem ({reason}, such as {origin})"
-            for reason, origin in problems.lost.items()
-        ]
-        notes += [f"{count:,} of them {remark}" for remark, count in problems.remarks.items()]
         loaded.append(
             Loaded(
                 benchmark=benchmark,
@@ -95,8 +89,7 @@ def load(
                 ),
                 num_duplicates=problems.num_duplicates,
                 num_expected=0 if other_window else num_expected,
-                notes=tuple(notes),
-                num_outside_window=problems.dropped.get(OUTSIDE_WINDOW, 0),
+                notes=problems.notes,
                 other_dates=(dates or "any date") if other_window else "",
             )
         )
@@ -120,10 +113,6 @@ def accounts(loaded: Sequence[Loaded]) -> Iterator[str]:
     benchmark."""
     for one in loaded:
         line = f"{one.benchmark.name}: {one.num_found:,} problems of {', '.join(one.files) or 'our making'}"
-        if one.num_duplicates:
-            line += f"; {one.num_duplicates:,} duplicates were removed"
-        if one.num_outside_window:
-            line += f"; {one.num_outside_window:,} lie outside evaluation.livecodebench_dates"
         line += "".join(f"; {note}" for note in one.notes)
         if len(one.rows) < one.num_found:
             line += f"; {len(one.rows):,} of them are asked"

@@ -34,7 +34,7 @@ NUM_BINS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class BootstrapMean:
     """The mean over prompts of a score, or of a difference of two, with the 95 % interval of the bootstrap over
     prompts."""
 
@@ -72,7 +72,7 @@ class PartResult:
     """One part of a benchmark, such as a puzzle. Shares and scores are from 0 to 1."""
 
     num_prompts: int
-    score: Estimate
+    score: BootstrapMean
     pass_at_k: dict[int, float]
     num_short: int
     histogram: list[int]
@@ -85,9 +85,9 @@ class BenchmarkResult:
 
     name: str
     metric: Metric
-    score: Estimate
+    score: BootstrapMean
     """The paper's metric: pass@1 or the mean reward."""
-    pass_at_k: dict[int, Estimate]
+    pass_at_k: dict[int, BootstrapMean]
     """Over the prompts with at least half as many samples as the prompt that has the most."""
     num_short: int = 0
     """Prompts with fewer samples, because the service failed to grade some; they count in the score."""
@@ -159,8 +159,8 @@ class BenchmarkResult:
             **{
                 **stored,
                 "metric": Metric(data["metric"]),
-                "score": Estimate(**data["score"]),
-                "pass_at_k": {int(k): Estimate(**one) for k, one in data["pass_at_k"].items()},
+                "score": BootstrapMean(**data["score"]),
+                "pass_at_k": {int(k): BootstrapMean(**one) for k, one in data["pass_at_k"].items()},
                 "prompts": {uid: PromptResult(**one) for uid, one in data["prompts"].items()},
             }
         )
@@ -249,10 +249,10 @@ def histogram_of(prompts: Sequence[PromptResult]) -> list[int]:
     return [int(count) for count in np.histogram(rates, bins=NUM_BINS, range=(0, 1))[0]]
 
 
-def estimate(values: Sequence[float], num_resamples: int) -> Estimate:
+def estimate(values: Sequence[float], num_resamples: int) -> BootstrapMean:
     """Returns the mean of `values`, one per prompt, and its interval."""
     low, high = bootstrap_interval(values, num_resamples=num_resamples, seed=0)
-    return Estimate(value=float(np.mean(values)), low=low, high=high)
+    return BootstrapMean(value=float(np.mean(values)), low=low, high=high)
 
 
 def write(path: Path, header: Mapping[str, Any], results: Sequence[BenchmarkResult]) -> None:

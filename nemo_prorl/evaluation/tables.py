@@ -10,7 +10,7 @@ from statistics import fmean
 
 from nemo_prorl.evaluation import catalogue
 from nemo_prorl.evaluation.benchmark import Benchmark
-from nemo_prorl.evaluation.results import BenchmarkResult, Estimate
+from nemo_prorl.evaluation.results import BenchmarkResult, BootstrapMean
 
 ABSENT = "–"
 MARK = "†"
@@ -190,7 +190,7 @@ def _number(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.2f}"
 
 
-def _with_interval(score: Estimate) -> tuple[str, str]:
+def _with_interval(score: BootstrapMean) -> tuple[str, str]:
     return _percent(score.value), f"{_percent(score.low)} to {_percent(score.high)}"
 
 

@@ -6,9 +6,10 @@ from fractions import Fraction
 from itertools import combinations, product
 from math import comb
 
+import numpy as np
 import pytest
 
-from nemo_prorl.algorithm.pass_at_k import mean_pass_at_k, pass_at_k
+from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, mean_pass_at_k, pass_at_k, pass_at_k_bound
 
 
 @pytest.mark.parametrize("n", range(1, 8))
@@ -64,3 +65,34 @@ def test_impossible_counts_are_refused(n, c, k):
 def test_a_mean_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one prompt"):
         mean_pass_at_k([], 1)
+
+
+@pytest.mark.parametrize("k", [2, 3, 8, 64])
+def test_the_bound_holds_and_is_the_papers_formula_for_known_rates(k: int) -> None:
+    rng = np.random.default_rng(k)
+    for _ in range(20):
+        rates = rng.beta(0.3, 1.0, 50)
+        counts = [(100_000, round(100_000 * rate)) for rate in rates]
+        p = np.array([correct / n for n, correct in counts])
+        paper = 1 - ((1 - p.mean()) ** 2 + p.var()) ** (k / 2)
+        assert pass_at_k_bound(counts, k) == pytest.approx(paper, abs=1e-3)
+        assert mean_pass_at_k(counts, k) <= pass_at_k_bound(counts, k) + 1e-12
+
+
+def test_the_bound_is_tight_at_2_and_refused_at_1() -> None:
+    counts = [(4, 0), (4, 1), (4, 3)]
+    assert pass_at_k_bound(counts, 2) == pytest.approx(mean_pass_at_k(counts, 2))
+    with pytest.raises(ValueError, match="at least 2"):
+        pass_at_k_bound(counts, 1)
+
+
+def test_the_bootstrap_covers_a_known_mean_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    hits = 0
+    for trial in range(200):
+        low, high = bootstrap_interval(list(rng.normal(0.3, 0.2, 60)), num_resamples=200, seed=trial)
+        hits += low <= 0.3 <= high
+    assert 180 <= hits <= 199
+    assert bootstrap_interval([0.5] * 9, num_resamples=9, seed=0) == (0.5, 0.5)
+    with pytest.raises(ValueError, match="at least one"):
+        bootstrap_interval([], num_resamples=9, seed=0)

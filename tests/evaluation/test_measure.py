@@ -136,29 +136,20 @@ def test_a_file_torn_anywhere_is_mended(tmp_path: Path, uninterrupted: Known, nu
     assert all(json.loads(line) for line in file.read_text().splitlines())
 
 
+@pytest.mark.parametrize("rank", [0, 1])
 def test_samples_without_a_verdict_are_graded_and_not_sampled_again(
-    tmp_path: Path, uninterrupted: Known
+    tmp_path: Path, uninterrupted: Known, rank: int
 ) -> None:
-    run(tmp_path)
-    file = tmp_path / "math.rank0.jsonl"
-    lines = [line for line in file.read_text().splitlines() if '"response"' in line]
-    file.write_text("\n".join(lines) + "\n")
-    sampler, grader = NamedSampler(), ScriptedGrader(at_once=True)
-    assert run(tmp_path, sampler=sampler, grader=grader).samples == uninterrupted.samples
-    assert (sampler.sampled, len(grader.requests)) == ([], 20)
-
-
-def test_another_rank_than_the_one_that_sampled_may_grade(tmp_path: Path, uninterrupted: Known) -> None:
-    """Its file comes first, so verdicts are read before their samples."""
+    """Another rank than the one that sampled may grade; its file comes first, so verdicts are read before samples."""
     run(tmp_path)
     file = tmp_path / "math.rank0.jsonl"
     lines = [line for line in file.read_text().splitlines() if '"response"' in line]
     file.unlink()
-    (tmp_path / "math.rank1.jsonl").write_text("\n".join(lines) + "\n")
-    assert run(tmp_path).samples == uninterrupted.samples
-    grader = ScriptedGrader(at_once=True)
-    assert run(tmp_path, grader=grader).samples == uninterrupted.samples
-    assert grader.requests == [], "nothing is graded twice"
+    (tmp_path / f"math.rank{rank}.jsonl").write_text("\n".join(lines) + "\n")
+    for num_requests in (20, 0):  # what is graded once is not graded again
+        sampler, grader = NamedSampler(), ScriptedGrader(at_once=True)
+        assert run(tmp_path, sampler=sampler, grader=grader).samples == uninterrupted.samples
+        assert (sampler.sampled, len(grader.requests)) == ([], num_requests)
 
 
 OTHER_SCORES = [0.0, 1.0, 1.0, 0.25, *SCORES[4:]]
@@ -276,17 +267,3 @@ def test_numbers_by_hand(uninterrupted: Known) -> None:
     )
     assert found["no_eos_share"] == 0.25
     assert found["prompts"]["p0"] == {"source": "math", "num_samples": 4, "num_correct": 2, "reward": 0.625}
-
-
-def test_results_survive_the_file(tmp_path: Path, uninterrupted: Known) -> None:
-    result = results.summarise(
-        MATH,
-        uninterrupted,
-        {"p0": "math/x", "p1": "math/y"},
-        num_samples=4,
-        num_too_long=1,
-        num_resamples=20,
-    )
-    results.write(tmp_path / results.RESULTS, {"key": "k"}, [result])
-    header, read = results.read(tmp_path)
-    assert (header, read) == ({"key": "k"}, {"math": result})

@@ -260,6 +260,7 @@ def test_one_file_of_prime_holds_all_four_sets(tmp_path: Path) -> None:
     assert missing == []
     assert [len(one.rows) for one in loaded] == [1, 1, 1, 1]
     assert all(one.benchmark.name in one.rows[0].messages[0]["content"] for one in loaded)
+    assert all(one.notes == () for one in loaded), "records of other sets are no loss"
 
 
 PLUS = """
@@ -342,7 +343,9 @@ def test_one_check_that_is_not_literal_drops_the_problem_and_is_counted(statemen
     """The literal one alone would pass wrong programs."""
     whole = checked("assert candidate(1) == 2")
     found = get("humaneval").problems([whole, checked("assert candidate(1) == 2", statement)])
-    assert (len(found.rows), found.dropped) == (1, {"tests_not_literal": 1})
+    assert found.notes == ("1 make no problem (tests_not_literal, such as file:0)",)
+    (row,) = found.rows
+    assert row.task == {"inputs": ["1"], "outputs": ["2"], "fn_name": "f", "cpu_s": 3.0}, "with OpenAI's time"
 
 
 @pytest.mark.parametrize(
