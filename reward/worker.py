@@ -31,7 +31,7 @@ from reward.answers import Imported, Invalid, KnownAnswers, PluginRaised, Reply,
 from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
 from reward.graders.registry import BUILT_IN, domains
-from reward.sandbox.cell import CellLimits, Ground
+from reward.sandbox.cell import CellLimits, PreparedLevel
 
 _LIMITS = CellLimits(memory=3 << 30, file_size=0, stack=64 << 20)
 _MAX_REQUESTS = 5_000
@@ -103,11 +103,11 @@ def _watch() -> Watch:
     return Watch()
 
 
-def main(ground: Ground, fds: list[int]) -> None:
+def main(prepared: PreparedLevel, fds: list[int]) -> None:
     """Serves one socket until it closes."""
     (fd,) = fds
     _LIMITS.apply()
-    ground.confine()
+    prepared.confine()
     base_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     served = 0
     while (message := frames.read(fd)) is not None:

@@ -6,12 +6,10 @@ The folder (not part of this repository) holds:
     math_outputs.jsonl          outputs of Qwen models on five sets, with gold and 0 or 1
     code_reference.jsonl        solutions with tests, and altered ones with the number of tests that they pass
     deepscaler/math.json, deepscaler/aime.json    golds
-    eval/HumanEval.jsonl.gz     functions with their canonical solutions
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import re
@@ -23,8 +21,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.data.building.source import Dropped
-from nemo_prorl.evaluation.schemas.human_eval import inputs_and_outputs
 from reward.client import RewardClient
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
@@ -34,7 +30,6 @@ FILES = (
     "code_reference.jsonl",
     "deepscaler/math.json",
     "deepscaler/aime.json",
-    "eval/HumanEval.jsonl.gz",
 )
 NUM_PAIRS = 2_000
 SEED = 0
@@ -110,7 +105,7 @@ def check_folder(folder: Path) -> None:
 def all_cases(folder: Path) -> list[Case]:
     """Returns all cases, shuffled with a fixed seed, so that the domains are mixed. Raises MissingData."""
     check_folder(folder)
-    makers = (instruction_cases, math_cases, gold_cases, pair_cases, code_cases, human_eval_cases)
+    makers = (instruction_cases, math_cases, gold_cases, pair_cases, code_cases)
     cases = [case for make in makers for case in make(folder)]
     random.Random(SEED).shuffle(cases)
     return cases
@@ -171,19 +166,6 @@ def code_cases(folder: Path) -> Iterator[Case]:
         if wrong := row.get("wrong"):
             fraction = wrong["passed"] / len(row["inputs"])
             yield _case("altered", row["id"], "code", _fenced(wrong["source"]), task, fraction)
-
-
-def human_eval_cases(folder: Path) -> Iterator[Case]:
-    """Yields the part humaneval: canonical solutions of the problems whose tests are literal."""
-    with gzip.open(folder / "eval/HumanEval.jsonl.gz", "rt") as stream:
-        rows = [json.loads(line) for line in stream]
-    for row in rows:
-        try:
-            task = {**inputs_and_outputs(row["test"]), "fn_name": row["entry_point"]}
-        except Dropped:
-            continue
-        response = _fenced(row["prompt"] + row["canonical_solution"])
-        yield _case("humaneval", row["task_id"], "code", response, task, 1.0)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ For each task, on entries of the default configuration, as in the trainer's data
 
 1. Search for the best constant answer and the best shaped one (guesses.py) by the library's score with our
    corrections: generic constants, gold answers of other entries, their majorities, and mutations of the best of these.
-2. Find the lowest floor (reward.graders.puzzle_credit) with which such an answer earns at most MAX_LEFT more than the
+2. Find the lowest floor (reward.graders.puzzle) with which such an answer earns at most MAX_LEFT more than the
    share of entries on which it is simply right. Only right answers are rewarded (floor 1) if the floor would be above
    the highest of FLOORS, or if nearly right answers would earn less than MIN_NEAR.
 3. Search again, by the reward in training with this floor.
@@ -56,7 +56,7 @@ from experiments.puzzles.guesses import (  # noqa: E402
 from experiments.puzzles.page import DATA, write_page  # noqa: E402
 from reward.graders import grade  # noqa: E402
 from reward.graders.puzzle import paper_tasks, scorer  # noqa: E402
-from reward.graders.puzzle_credit import training_credit  # noqa: E402
+from reward.graders.puzzle import training_credit  # noqa: E402
 
 SEEDS = {"candidates": 71, "choice": 72, "measure": 73}
 COUNTS = {"candidates": 80, "choice": 120, "measure": 200}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
@@ -40,20 +40,19 @@ def draw(
     """Writes pass_at_k.png, pass_at_1_shift.png and gain.png into the folder, which must exist. remarks: notes below
     each."""
     curves, shift, gain = (folder / f"{name}.png" for name in ("pass_at_k", "pass_at_1_shift", "gain"))
-    _grid(
-        comparisons,
-        curves,
-        "pass@k; dotted: the bound of ProRL eq. 5",
-        lambda a, c: _curves(a, c, names),
-        remarks,
-    )
-    _grid(comparisons, shift, "prompts by their pass@1", lambda a, c: _histogram(a, c, names), remarks)
+    notes = [*remarks, *(f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall)]
+    with _grid(comparisons, curves, "pass@k; dotted: the bound of ProRL eq. 5", notes) as panels:
+        for axis, one in panels:
+            _curves(axis, one, names)
+    with _grid(comparisons, shift, "prompts by their pass@1", notes) as panels:
+        for axis, one in panels:
+            _histogram(axis, one, names)
     # Gains with their intervals over the start's pass@k, coloured by class.
     ordered = sorted(comparisons, key=lambda one: one.gain.value)
     is_crowded = len(ordered) > MAX_LABELS
     labelled = {one.name for one in (*ordered[:NUM_OUTERMOST], *ordered[-NUM_OUTERMOST:])}
     whiskers = {"elinewidth": 0.4, "capsize": 0} if is_crowded else {"elinewidth": 0.8, "capsize": 2}
-    with _chart(gain, "the weaker the start, the stronger the gain?", comparisons, remarks) as axis:
+    with _chart(gain, "the weaker the start, the stronger the gain?", notes) as axis:
         for one in ordered:
             x, y, colour = one.pass_at_k[one.k][0], one.gain.value, VERDICT_COLOURS[one.verdict]
             spread = [[y - one.gain.low], [one.gain.high - y]]
@@ -64,8 +63,7 @@ def draw(
             axis.plot([], [], "o", color=VERDICT_COLOURS[verdict], label=verdict)
         axis.axhline(0, color="#7a7a7a", linewidth=0.8)
         axis.set_ylabel(f"gain in pass@k of the last checkpoint, {_ks(comparisons)}", fontsize=9)
-        if ordered:
-            axis.legend(frameon=False, fontsize=8)
+        axis.legend(frameon=False, fontsize=8)
         axis.set_xlim(-0.03, 1.1)
         axis.set_xlabel(f"pass@k of the start, {_ks(comparisons)}", fontsize=9)
     return [curves, shift, gain]
@@ -83,7 +81,7 @@ def draw_sizes(
     have. remarks: notes below."""
     xs, of_sizes = zip(*sizes, strict=True)
     k = common_k(of_sizes)
-    with _chart(path, f"{series}: pass@1 and pass@{k} by size", [], remarks) as axis:
+    with _chart(path, f"{series}: pass@1 and pass@{k} by size", remarks) as axis:
         for place, name in enumerate(names):
             look = {"color": COLOURS[place % len(COLOURS)], "markersize": 4}
             for of, style in ((1, "-o"), (k, "--s")):
@@ -97,30 +95,24 @@ def draw_sizes(
 
 
 @contextmanager
-def _chart(
-    path: Path, title: str, comparisons: Sequence[BenchmarkComparison], remarks: Sequence[str]
-) -> Iterator[Any]:
+def _chart(path: Path, title: str, notes: Sequence[str]) -> Iterator[Any]:
     """Yields axes to draw on, and writes the file."""
-    with _figure(path, comparisons, 1, 1, (7, 4.6), remarks) as (figure, axes):
+    with _figure(path, 1, 1, (7, 4.6), notes) as (figure, axes):
         figure.suptitle(title, fontsize=11)
         yield axes[0, 0]
 
 
+@contextmanager
 def _grid(
-    comparisons: Sequence[BenchmarkComparison],
-    path: Path,
-    title: str,
-    draw_one: Callable[[Any, BenchmarkComparison], None],
-    remarks: Sequence[str],
-) -> None:
+    comparisons: Sequence[BenchmarkComparison], path: Path, title: str, notes: Sequence[str]
+) -> Iterator[list[tuple[Any, BenchmarkComparison]]]:
+    """Yields the axes for each comparison, and writes the file."""
     columns = min(COLUMNS if len(comparisons) <= FEW else MANY_COLUMNS, len(comparisons))
     rows = -(-len(comparisons) // columns)
-    size = (4.4 * columns, 3.2 * rows + 0.7)
-    with _figure(path, comparisons, rows, columns, size, remarks) as (figure, axes):
+    with _figure(path, rows, columns, (4.4 * columns, 3.2 * rows + 0.7), notes) as (figure, axes):
         for axis in axes.flat[len(comparisons) :]:
             axis.remove()
-        for axis, comparison in zip(axes.flat, comparisons, strict=False):
-            draw_one(axis, comparison)
+        yield list(zip(axes.flat, comparisons, strict=False))
         handles, labels = axes.flat[0].get_legend_handles_labels()
         look = {"ncols": min(4, len(labels)), "frameon": False, "fontsize": 9}
         figure.legend(handles, labels, loc="outside upper right", **look)
@@ -129,26 +121,20 @@ def _grid(
 
 @contextmanager
 def _figure(
-    path: Path,
-    comparisons: Sequence[BenchmarkComparison],
-    rows: int,
-    columns: int,
-    size: tuple[float, float],
-    remarks: Sequence[str],
+    path: Path, rows: int, columns: int, size: tuple[float, float], notes: Sequence[str]
 ) -> Iterator[tuple[Any, Any]]:
-    """Yields (figure, axes); afterwards writes the file, with the remarks below and a note about each comparison that
-    does not cover all problems of its benchmark. size: width and height without notes, in inches."""
-    notes = [line for text in remarks for line in wrap(text, int(CHARACTERS_PER_INCH * size[0]))]
-    notes += [f"{MARK} {one.name}: {one.shortfall}" for one in comparisons if one.shortfall]
-    size = (size[0], size[1] + 0.2 * len(notes))
+    """Yields (figure, axes); afterwards writes the file, with the notes below. size: width and height without notes, in
+    inches."""
+    lines = [line for text in notes for line in wrap(text, int(CHARACTERS_PER_INCH * size[0]))]
+    size = (size[0], size[1] + 0.2 * len(lines))
     figure, axes = plt.subplots(rows, columns, figsize=size, constrained_layout=True, squeeze=False)
     yield figure, axes
     for axis in figure.axes:
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
-    if notes:
-        figure.supxlabel("\n".join(notes), fontsize=8, ha="left", x=0.01)
+    if lines:
+        figure.supxlabel("\n".join(lines), fontsize=8, ha="left", x=0.01)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

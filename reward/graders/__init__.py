@@ -16,10 +16,10 @@ from reward.graders.grade import Grade, gate
 from reward.graders.registry import domains
 
 
-def grader(domain: str) -> plugins.Grader:
+def grader(domain: str) -> plugins.DomainGrader:
     """Returns the grader of a domain, imported on first use. Raises PluginError."""
     module = domains()[domain].grader
-    return cast(plugins.Grader, import_module(module)) if module else plugins.loaded(domain)
+    return cast(plugins.DomainGrader, import_module(module)) if module else plugins.loaded(domain)
 
 
 def grade(domain: str, response: str, task: Mapping[str, Any], *, in_thought: bool = False) -> Grade:

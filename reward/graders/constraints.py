@@ -33,17 +33,23 @@ from langdetect import DetectorFactory, LangDetectException, detect
 from reward.frames import refuse_constant
 from reward.graders import sentences
 from reward.graders.constraint_arguments import KINDS, PLAIN_KINDS
-from reward.graders.folded import fold, mentions, without_invisible
 from reward.graders.grade import Grade, InvalidTask, require
 
 DetectorFactory.seed = 0
 _MAX_INSTRUCTIONS = 100
 _FULL_STOPS = str.maketrans({"。": ". ", "｡": ". ", "．": ".", "！": "!", "？": "?", "‼": "!", "⁇": "?"})
+_LOOK_ALIKES = str.maketrans(
+    # Cyrillic, Greek, Armenian, small capitals and other Latin letters, then dashes, apostrophes and quotation marks.
+    # Some are alike as capitals only (В, Н, Ν).
+    "авеѕіјкмнорстухһӏԁԍԛԝӕ" "αβεζηικμνορτυχγωϳ" "օսհցո" "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢıɑɡǃ" "‐‒–—−’‘ʼ“”",
+    "abesijkmhopctyxhldgqwæ" "abezhikmnoptyxywj" "ouhgn" "abcdefghijklmnoprstuvwyziag!" "-----'''\"\"",
+)  # fmt: skip
+_EMPHASIS = re.compile(r"[*_~`]+")
 _CLOSED_ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class InstructionRule:
     """`follows(response, **arguments)` and the arguments it needs, by name and kind. `strictly` is the same without
     holes, for tasks with "strict": true."""
 
@@ -52,14 +58,14 @@ class Rule:
     strictly: Callable[..., bool]
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, InstructionRule] = {}
 
 
 def _rule(name: str, **arguments: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     """Registers a rule. `arguments`: the kind of each (constraint_arguments.KINDS)."""
 
     def register(follows: Callable[..., bool]) -> Callable[..., bool]:
-        RULES[name] = Rule(follows, arguments, strictly=follows)
+        RULES[name] = InstructionRule(follows, arguments, strictly=follows)
         return follows
 
     return register
@@ -149,6 +155,33 @@ def _language(text: str) -> str | None:
         return None
 
 
+# ------------------------------------------------------------------------------------- what a reader sees
+def _without_invisible(text: str) -> str:
+    """Returns a text in its composed form (NFKC), without format characters and without accents that no letter has."""
+    if text.isascii():
+        return text
+    composed = unicodedata.normalize("NFKC", text)
+    return "".join(
+        char for char in composed if unicodedata.category(char) != "Cf" and not "\u0300" <= char <= "\u036f"
+    )
+
+
+def _fold(text: str) -> str:
+    """Returns a text as a reader sees it, so that a forbidden word cannot hide: without invisible characters, in lower
+    case, with look-alikes as plain letters and signs."""
+    return _without_invisible(text).lower().translate(_LOOK_ALIKES)
+
+
+def _mentions(text: str, keyword: str, whole_words: bool = False) -> int:
+    """Returns how often a text contains a keyword, as plain text, not as a pattern. Signs of emphasis inside a word do
+    not hide it."""
+    pattern = re.escape(_fold(keyword))
+    if whole_words:  # \b does not end a word at a sign, and takes the _ of _word_ for a letter
+        pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
+    plain = _fold(text)
+    return max(len(re.findall(pattern, variant)) for variant in (plain, _EMPHASIS.sub("", plain)))
+
+
 # ------------------------------------------------------------------------------------- keywords
 @_rule("keywords:existence", keywords="patterns")
 def _has_keywords(text: str, keywords: list[str]) -> bool:
@@ -157,7 +190,7 @@ def _has_keywords(text: str, keywords: list[str]) -> bool:
 
 @_strictly("keywords:existence")
 def _mentions_keywords(text: str, keywords: list[str]) -> bool:
-    return all(mentions(text, keyword) for keyword in keywords)
+    return all(_mentions(text, keyword) for keyword in keywords)
 
 
 @_rule("keywords:frequency", keyword="pattern", frequency="count", relation="relation")
@@ -167,7 +200,7 @@ def _keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -
 
 @_strictly("keywords:frequency")
 def _mention_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
-    return _holds(mentions(text, keyword), relation, frequency)
+    return _holds(_mentions(text, keyword), relation, frequency)
 
 
 @_rule("keywords:forbidden_words", forbidden_words="patterns")
@@ -177,7 +210,7 @@ def _no_forbidden_words(text: str, forbidden_words: list[str]) -> bool:
 
 @_strictly("keywords:forbidden_words")
 def _mentions_no_forbidden_words(text: str, forbidden_words: list[str]) -> bool:
-    return not any(mentions(text, word, whole_words=True) for word in forbidden_words)
+    return not any(_mentions(text, word, whole_words=True) for word in forbidden_words)
 
 
 @_rule("keywords:letter_frequency", letter="letter", let_frequency="count", let_relation="relation")
@@ -187,7 +220,7 @@ def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: 
 
 @_strictly("keywords:letter_frequency")
 def _folded_letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
-    return _letter_frequency(fold(text), fold(letter), let_frequency, let_relation)
+    return _letter_frequency(_fold(text), _fold(letter), let_frequency, let_relation)
 
 
 # ------------------------------------------------------------------------------------- language
@@ -225,7 +258,7 @@ def _number_of_visible_words(text: str, num_words: int, relation: str) -> bool:
     """Words joined by _ are not one, and an invisible character does not split one."""
     if relation == "less than":
         return len(re.findall(r"[^\W_]+", text)) < num_words
-    return _number_of_words(without_invisible(text), num_words, relation)
+    return _number_of_words(_without_invisible(text), num_words, relation)
 
 
 @_rule(
@@ -289,7 +322,7 @@ def _closed_answer(text: str) -> bool:
 
 @_strictly("detectable_format:constrained_response")
 def _one_closed_answer(text: str) -> bool:
-    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", fold(text)))) == 1
+    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", _fold(text)))) == 1
 
 
 @_rule("detectable_format:number_highlighted_sections", num_highlights="count")

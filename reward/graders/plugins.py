@@ -46,7 +46,7 @@ class PluginFailed(RuntimeError):
         self.traceback = traceback
 
 
-class Grader(Protocol):
+class DomainGrader(Protocol):
     """The interface of a grader: a module of reward/graders/, or what a plug-in names."""
 
     def check(self, task: Mapping[str, Any], /) -> None:
@@ -70,11 +70,11 @@ class Plugin:
     def __str__(self) -> str:
         return f"the grader plug-in {self.domain} ({self.distribution})"
 
-    def load(self) -> Grader:
+    def load(self) -> DomainGrader:
         """Imports the grader. Raises PluginError."""
         try:
             found = metadata.EntryPoint(self.domain, self.value, GROUP).load()
-            grader: Grader = found() if isinstance(found, type) else found
+            grader: DomainGrader = found() if isinstance(found, type) else found
         except BaseException as error:
             traceback.print_exc()
             raise PluginError(f"{self} cannot be loaded: {in_words(error)}") from error
@@ -126,7 +126,7 @@ class Guarded:
     """Wraps a plug-in's grader. An exception, or a result that is not a Grade, becomes PluginFailed: the response is
     not graded. Running out of CPU time or crashing the worker gives 0, as with every other grader."""
 
-    def __init__(self, plugin: Plugin, grader: Grader) -> None:
+    def __init__(self, plugin: Plugin, grader: DomainGrader) -> None:
         self._plugin, self._grader = plugin, grader
         self.known_answers: tuple[KnownAnswer, ...] = tuple(getattr(grader, "KNOWN_ANSWERS", ()))
 

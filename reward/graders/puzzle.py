@@ -3,8 +3,11 @@
 The answer is in the last <answer> tags after the reasoning. The task's "credit" decides how the library's score, from 0
 to 1, becomes the reward:
 
-* "training", the default: for training a policy (reward.graders.puzzle_credit). An answer that ignores the question
-  earns nothing, unless it happens to be right.
+* "training", the default: for training a policy. Many scorers give partial credit for part of an answer, for a number
+  near the right one, or for the right form, which a policy can earn without solving anything: all zeros get 0.955 in
+  game_of_life, everybody a knave 0.618 in knights_knaves. So each task has a *floor* in data/puzzle_constants.json:
+  scores up to it become 0, the rest of the scale is stretched to 0 to 1, and with a floor of 1 only right answers
+  count. experiments/puzzles measured the floors; its README.md lists them with the measurements.
 * "corrected": the library's score, partial credit included, corrected by reward.graders.puzzle_corrections. For
   evaluation.
 * "library": the library's score without these corrections.
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -37,7 +41,6 @@ from reasoning_gym.factory import DATASETS
 from reward.extract import answer_tag, is_literal
 from reward.graders.grade import Grade, InvalidTask, require
 from reward.graders.puzzle_corrections import correct_score
-from reward.graders.puzzle_credit import floor, training_credit
 from reward.graders.safe import has_known_names, is_cheap, is_harmless
 
 LITERAL_TASKS = frozenset({"spiral_matrix", "string_insertion", "binary_matrix", "n_queens"})
@@ -99,7 +102,7 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
         return Grade(score=0.0, verdict="scorer_error", details={**details, "error": f"score {score}"})
     if credit == "training":
         details["library_score"] = score
-        score = training_credit(score, floor(name))
+        score = training_credit(score, floors().get(name, 1.0))
     verdict = "correct" if score == 1.0 else "wrong" if score < 0.1 else "partial"
     return Grade(score=score, verdict=verdict, details=details)
 
@@ -129,3 +132,17 @@ def warm_up() -> None:
     """Builds the scorers that are quick to build, so that forked workers share them."""
     for name in paper_tasks():
         scorer(_OLD_NAMES.get(name, name))
+
+
+def training_credit(score: float, floor: float) -> float:
+    """max(0, (score - floor) / (1 - floor)), and 1 for a right answer whatever the floor. Everything is from 0 to 1."""
+    if score == 1.0 or floor >= 1.0:
+        return float(score == 1.0)
+    return max(0.0, (score - floor) / (1.0 - floor))
+
+
+@cache
+def floors() -> Mapping[str, float]:
+    """Returns the floor of each task that was measured, by its present name; for others only right answers count."""
+    text = files("reward").joinpath("data/puzzle_constants.json").read_text(encoding="utf-8")
+    return {task: measured["floor"] for task, measured in json.loads(text)["tasks"].items()}

@@ -1,10 +1,10 @@
 """A cell: what stands between untrusted text and the machine. Built in two steps, both one-way.
 
-`Ground` is prepared once, by a zygote, before it serves: identity and, at the levels with namespaces, no network and a
-root directory of its own with nothing in it but the interpreter, which cannot be written to. `enter` is called by each
-child of the zygote: with namespaces a fresh /tmp, which hides nothing that can be read, and a process-id space of its
-own, no capability, Landlock at the levels that have it, the runner's filter. `confine` is called last, in the process
-that meets the untrusted text.
+`PreparedLevel` is made once, by a zygote, before it serves: identity and, at the levels with namespaces, no network and
+a root directory of its own with nothing in it but the interpreter, which cannot be written to. `enter` is called by
+each child of the zygote: with namespaces a fresh /tmp, which hides nothing that can be read, and a process-id space of
+its own, no capability, Landlock at the levels that have it, the runner's filter. `confine` is called last, in the
+process that meets the untrusted text.
 """
 
 from __future__ import annotations
@@ -82,14 +82,15 @@ class CellLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What a zygote prepared and its children enter from. `read`: all that can be read inside."""
+class PreparedLevel:
+    """Mounts, identity and filters, made once by a zygote; every child enters its cell from here. `read`: all that can
+    be read inside."""
 
     level: Level
     read: tuple[str, ...]
 
     @classmethod
-    def prepare(cls, level: Level, read: Sequence[str]) -> Ground:
+    def prepare(cls, level: Level, read: Sequence[str]) -> PreparedLevel:
         """Changes this process for good; it must be single-threaded. Raises OSError or Unsupported."""
         paths = (*SYSTEM_LIBRARIES, *read)
         if level.has_landlock and landlock.abi() < 1:

@@ -42,8 +42,6 @@ class Execution:
     ends: list[str] = field(default_factory=list)
     outputs: list[bytes] = field(default_factory=list)
     cpu_s: float = 0.0
-    compile_s: float = 0.0
-    """CPU seconds of the compilation, sampled every 0.25 s."""
     wall_s: float = 0.0
     slept_s: float | None = None
     cut: str = ""
@@ -72,7 +70,6 @@ class Sandbox:
         fn_name: str | None = None,
         output_limits: OutputLimits | None = None,
         limits: ProgramLimits = DEFAULT_LIMITS,
-        sleep_s: float = SLEEP_S,
     ) -> Execution:
         """Runs a program once for each input, given as standard input or, with `fn_name`, as lines of JSON with one
         argument each. Raises ZygoteError if the sandbox failed; the run can be repeated."""
@@ -98,7 +95,7 @@ class Sandbox:
             pid = self._zygote.spawn([request_fd, write_fd])
             os.close(write_fd)
             write_fd = -1
-            execution = _collect(read_fd, pid, allowed, limits.cpu_s, more_s, sleep_s)
+            execution = _collect(read_fd, pid, allowed, limits.cpu_s, more_s)
             ended_by = self._zygote.end(pid)
             if ended_by == signal.SIGKILL and not execution.is_whole(len(inputs)):
                 raise ZygoteError("something on this machine killed the process that runs a program")
@@ -118,11 +115,9 @@ class Sandbox:
             self._zygote = None
 
 
-def _collect(
-    fd: int, runner: int, allowed: OutputLimits, cpu_s: float, more_s: float, sleep_s: float
-) -> Execution:
+def _collect(fd: int, runner: int, allowed: OutputLimits, cpu_s: float, more_s: float) -> Execution:
     """Reads frames until the cell closes its pipe, sends malformed or too much data, compiles for more than `cpu_s`,
-    sleeps for more than `sleep_s`, or runs out of wall time. `more_s`: seconds added to both backstops. The runner
+    sleeps for more than SLEEP_S, or runs out of wall time. `more_s`: seconds added to both backstops. The runner
     limits the CPU time of what is compiled."""
     started, meter, wall_s = time.monotonic(), SleepMeter(runner), WALL_S + more_s
     execution, received, total, next_sample_s = Execution(), bytearray(), 0, _SAMPLE_S
@@ -133,13 +128,11 @@ def _collect(
         if execution.wall_s >= next_sample_s:  # also while output arrives: many tests may sleep a little each
             next_sample_s = execution.wall_s + _SAMPLE_S
             execution.slept_s = meter.sample()
-            if execution.compiled is None:
-                execution.compile_s = clock.cpu_s(runner) or 0.0
-            if execution.compile_s > cpu_s:
+            if execution.compiled is None and (clock.cpu_s(runner) or 0.0) > cpu_s:
                 execution.cut = "compiling"
             elif execution.slept_s is None:
                 wall_s = min(wall_s, UNMEASURED_WALL_S + more_s)
-            elif execution.slept_s > sleep_s:
+            elif execution.slept_s > SLEEP_S:
                 execution.cut = "asleep"
             if not execution.cut and execution.wall_s > wall_s:
                 execution.cut = "wall"

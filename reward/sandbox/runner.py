@@ -33,7 +33,7 @@ from time import clock_gettime, monotonic  # the true clocks: the module's are r
 from typing import Any
 
 from reward.sandbox import kernel, recursion
-from reward.sandbox.cell import CellLimits, Ground
+from reward.sandbox.cell import CellLimits, PreparedLevel
 
 _LENGTH = struct.Struct("!I")
 _PIPE_BYTES = 4096
@@ -147,7 +147,7 @@ class Budget:
     memory: int
 
 
-def main(ground: Ground, fds: list[int]) -> None:
+def main(prepared: PreparedLevel, fds: list[int]) -> None:
     """Body of the cell's first process. fds: [the request as JSON, the pipe for the frames]."""
     request_fd, frames_fd = fds
     with open(request_fd, "rb") as stream:
@@ -166,20 +166,11 @@ def main(ground: Ground, fds: list[int]) -> None:
     module = types.ModuleType("__main__" if request["fn_name"] is None else "solution")
     module.__dict__["__builtins__"] = _BUILTINS
     sys.modules["__main__"] = module
-    started, cpu_s = monotonic(), 0.0
-    tests = zip(request["inputs"], request["output_limits"], strict=True)
-    for index, (text, output_limit) in enumerate(tests):
-        end = _run_test(
-            ground,
-            code,
-            text.encode("utf-8", "replace"),
-            output_limit,
-            request["fn_name"],
-            budget,
-            started,
-            cpu_s,
-        )
-        cpu_s += end.cpu_s
+    series = _Series(prepared, code, request["fn_name"], budget)
+    for index, (text, output_limit) in enumerate(
+        zip(request["inputs"], request["output_limits"], strict=True)
+    ):
+        end = series.run(text.encode("utf-8", "replace"), output_limit)
         # Formatted by hand: the encoder of `json` would touch 30 more pages, which each test would have to copy.
         header = b'{"test": %d, "end": "%s", "cpu_s": %.4f}'
         _send(frames_fd, header % (index, end.how.encode(), end.cpu_s), end.output)
@@ -203,102 +194,121 @@ def _send(fd: int, header: bytes, output: bytes | bytearray) -> None:
             data = data[os.write(fd, data) :]
 
 
-def _run_test(
-    ground: Ground,
-    code: types.CodeType,
-    data: bytes,
-    output_limit: int,
-    fn_name: str | None,
-    budget: Budget,
-    started: float,
-    spent_s: float,
-) -> _End:
-    limit_s = min(budget.cpu_s, spent_s + budget.test_cpu_s)
-    input_read, input_write = os.pipe()
-    output_read, output_write = os.pipe()
-    pending = memoryview(data)
-    if len(data) <= _PIPE_BYTES:  # it fits into the pipe, so nobody has to feed the running program
-        pending = pending[os.write(input_write, pending) :] if data else pending
-    pid = kernel.fork_into(0)
-    if pid == 0:
+class _Series:
+    """Runs a compiled program on one input after the other, within one budget."""
+
+    def __init__(
+        self, prepared: PreparedLevel, code: types.CodeType, fn_name: str | None, budget: Budget
+    ) -> None:
+        self._prepared, self._code, self._fn_name, self._budget = prepared, code, fn_name, budget
+        self._started, self._spent_s = monotonic(), 0.0
+
+    def run(self, data: bytes, output_limit: int) -> _End:
+        limit_s = min(self._budget.cpu_s, self._spent_s + self._budget.test_cpu_s)
+        input_read, input_write = os.pipe()
+        output_read, output_write = os.pipe()
+        pending = memoryview(data)
+        if len(data) <= _PIPE_BYTES:  # it fits into the pipe, so nobody has to feed the running program
+            pending = pending[os.write(input_write, pending) :] if data else pending
+        pid = kernel.fork_into(0)
+        if pid == 0:
+            try:
+                self._become_solution(input_read, output_write)
+            finally:
+                os._exit(1)
+        os.close(input_read)
+        os.close(output_write)
+        output, how = self._converse(pid, input_write, output_read, pending, output_limit, limit_s)
+        if how != "exit":
+            os.kill(pid, signal.SIGKILL)
+        used_s = clock_gettime(_cpu_clock(pid))  # the clock exists until the process is waited for
+        _, status = os.waitpid(pid, 0)
+        self._spent_s += used_s
+        out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+        if out_of_time or self._spent_s > limit_s:
+            how = "timeout"
+        elif how == "exit" and os.waitstatus_to_exitcode(status) != 0:
+            how = "error"
+        return _End(how=how, cpu_s=used_s, output=output if how == "exit" else b"")
+
+    def _converse(
+        self,
+        pid: int,
+        input_write: int,
+        output_read: int,
+        pending: memoryview,
+        output_limit: int,
+        limit_s: float,
+    ) -> tuple[bytes | bytearray, str]:
+        """Feeds the rest of the input, collects the output until the process has ended, and closes both pipes. Returns
+        the output and how it ended: exit, output_limit or timeout. `limit_s`: CPU seconds, including those of earlier
+        tests."""
+        clock = _cpu_clock(pid)
+        poll, output, is_open, pause_s = select.poll(), bytearray(), True, _FIRST_PAUSE_S
+        poll.register(output_read, select.POLLIN)
+        if pending:
+            os.set_blocking(input_write, False)
+            poll.register(input_write, select.POLLOUT)
+        else:
+            os.close(input_write)
         try:
-            _become_solution(ground, code, input_read, output_write, fn_name, budget)
-        finally:
-            os._exit(1)
-    os.close(input_read)
-    os.close(output_write)
-    output, how = _converse(
-        pid,
-        input_write,
-        output_read,
-        pending,
-        output_limit,
-        started,
-        spent_s,
-        limit_s=limit_s,
-        wall_limit_s=budget.wall_s,
-    )
-    if how != "exit":
-        os.kill(pid, signal.SIGKILL)
-    used_s = clock_gettime(_cpu_clock(pid))  # the clock exists until the process is waited for
-    _, status = os.waitpid(pid, 0)
-    out_of_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
-    if out_of_time or spent_s + used_s > limit_s:
-        how = "timeout"
-    elif how == "exit" and os.waitstatus_to_exitcode(status) != 0:
-        how = "error"
-    return _End(how=how, cpu_s=used_s, output=output if how == "exit" else b"")
-
-
-def _converse(
-    pid: int,
-    input_write: int,
-    output_read: int,
-    pending: memoryview,
-    output_limit: int,
-    started: float,
-    spent_s: float,
-    *,
-    limit_s: float,
-    wall_limit_s: float,
-) -> tuple[bytes | bytearray, str]:
-    """Feeds the rest of the input, collects the output until the process has ended, and closes both pipes. Returns the
-    output and how it ended: exit, output_limit or timeout. `limit_s`: CPU seconds, including those of earlier tests;
-    `wall_limit_s`: wall seconds since `started`."""
-    clock = _cpu_clock(pid)
-    poll, output, is_open, pause_s = select.poll(), bytearray(), True, _FIRST_PAUSE_S
-    poll.register(output_read, select.POLLIN)
-    if pending:
-        os.set_blocking(input_write, False)
-        poll.register(input_write, select.POLLOUT)
-    else:
-        os.close(input_write)
-    try:
-        # Not by a pidfd, which Linux has since 5.3 only: the end of the output is nearly always that of the process.
-        while is_open or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            wall_s, cpu_s = monotonic() - started, spent_s + clock_gettime(clock)
-            if cpu_s >= limit_s or wall_s >= wall_limit_s:
-                return output, "timeout"
-            wait_s = max(0.01, min(limit_s - cpu_s, wall_limit_s - wall_s))
-            if not is_open:
-                wait_s, pause_s = pause_s, min(2 * pause_s, _LONGEST_PAUSE_S)
-            for fd, _event in poll.poll(wait_s * 1000):
-                if fd == input_write:
-                    pending = _feed(fd, pending)
-                    if not pending:
+            # Not by a pidfd, which Linux has since 5.3 only: the end of the output is nearly always the process's.
+            while is_open or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                cpu_left_s = limit_s - self._spent_s - clock_gettime(clock)
+                wall_left_s = self._budget.wall_s - (monotonic() - self._started)
+                if cpu_left_s <= 0 or wall_left_s <= 0:
+                    return output, "timeout"
+                wait_s = max(0.01, min(cpu_left_s, wall_left_s))
+                if not is_open:
+                    wait_s, pause_s = pause_s, min(2 * pause_s, _LONGEST_PAUSE_S)
+                for fd, _event in poll.poll(wait_s * 1000):
+                    if fd == input_write:
+                        pending = _feed(fd, pending)
+                        if not pending:
+                            poll.unregister(fd)
+                            os.close(fd)
+                    elif chunk := os.read(fd, 1 << 16):
+                        output += chunk
+                        if len(output) > output_limit:
+                            return output[:output_limit], "output_limit"
+                    else:
                         poll.unregister(fd)
-                        os.close(fd)
-                elif chunk := os.read(fd, 1 << 16):
-                    output += chunk
-                    if len(output) > output_limit:
-                        return output[:output_limit], "output_limit"
-                else:
-                    poll.unregister(fd)
-                    is_open = False
-    finally:
-        for fd in (output_read, *([input_write] if pending else [])):
-            os.close(fd)
-    return output, "exit"
+                        is_open = False
+        finally:
+            for fd in (output_read, *([input_write] if pending else [])):
+                os.close(fd)
+        return output, "exit"
+
+    def _become_solution(self, input_fd: int, output_fd: int) -> None:
+        """Sets up descriptors, limits and filter in the forked process, then runs the submission. Does not return."""
+        os.dup2(input_fd, 0)
+        os.dup2(1, 2)  # the fork server's standard output is /dev/null
+        result_fd = 1 if self._fn_name is None else 3
+        os.dup2(output_fd, result_fd)
+        os.closerange(max(3, result_fd + 1), 64)
+        cpu_limit_s = int(self._budget.cpu_s) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+        self._prepared.confine()
+        names = sys.modules["__main__"].__dict__
+        exit_code = 0
+        try:
+            if self._fn_name is None:
+                exec(self._code, names)
+            else:
+                _call(self._code, names, self._fn_name)
+        except SystemExit as request:
+            exit_code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
+        except BaseException:
+            exit_code = 1
+        try:  # the interpreter's own shutdown; a program may hang here, and the clock is still running
+            if len(threading._active) > 1:  # type: ignore[attr-defined]
+                threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException:
+            exit_code = exit_code or 1
+        os._exit(exit_code & 0xFF)
 
 
 def _cpu_clock(pid: int) -> int:
@@ -316,43 +326,6 @@ def _feed(fd: int, pending: memoryview) -> memoryview:
     except BrokenPipeError:
         pending = pending[:0]
     return pending
-
-
-def _become_solution(
-    ground: Ground, code: types.CodeType, input_fd: int, output_fd: int, fn_name: str | None, budget: Budget
-) -> None:
-    """Sets up descriptors, limits and filter in the forked process, then runs the submission. Does not return."""
-    os.dup2(input_fd, 0)
-    os.dup2(1, 2)  # the fork server's standard output is /dev/null
-    if fn_name is None:
-        os.dup2(output_fd, 1)
-        os.closerange(3, 64)
-    else:
-        os.dup2(output_fd, 3)
-        os.closerange(4, 64)
-    cpu_limit_s = int(budget.cpu_s) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
-    ground.confine()
-    names = sys.modules["__main__"].__dict__
-    exit_code = 0
-    try:
-        if fn_name is None:
-            exec(code, names)
-        else:
-            _call(code, names, fn_name)
-    except SystemExit as request:
-        exit_code = request.code if isinstance(request.code, int) else 0 if request.code is None else 1
-    except BaseException:
-        exit_code = 1
-    try:  # the interpreter's own shutdown; a program may hang here, and the clock is still running
-        if len(threading._active) > 1:  # type: ignore[attr-defined]
-            threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BaseException:
-        exit_code = exit_code or 1
-    os._exit(exit_code & 0xFF)
 
 
 def _call(code: types.CodeType, names: dict[str, Any], fn_name: str) -> None:

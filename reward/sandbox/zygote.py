@@ -23,9 +23,9 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 
-from reward.sandbox.cell import Ground, Level
+from reward.sandbox.cell import Level, PreparedLevel
 
-ChildMain = Callable[[Ground, list[int]], None]
+ChildMain = Callable[[PreparedLevel, list[int]], None]
 
 
 def main(control_fd: int) -> None:
@@ -40,17 +40,17 @@ def main(control_fd: int) -> None:
         else:
             program = import_module("reward.worker")
             folders = program.preload(config["domains"])
-        ground = Ground.prepare(Level(config["level"]), [*config["read"], *folders])
+        prepared = PreparedLevel.prepare(Level(config["level"]), [*config["read"], *folders])
     except BaseException as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
     control.send(b'{"ready": true}')
     gc.collect()
     gc.freeze()  # so that children write to fewer shared pages
-    _serve(control, ground, program.main)
+    _serve(control, prepared, program.main)
 
 
-def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> None:
+def _serve(control: socket.socket, prepared: PreparedLevel, child_main: ChildMain) -> None:
     children: set[int] = set()
     while True:
         message, fds, _flags, _address = socket.recv_fds(control, 4096, 4)
@@ -60,9 +60,9 @@ def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> Non
             os._exit(0)
         request = json.loads(message)
         if request["op"] == "spawn":
-            pid = ground.fork()
+            pid = prepared.fork()
             if pid == 0:
-                _run_child(control, ground, child_main, fds)
+                _run_child(control, prepared, child_main, fds)
             children.add(pid)
             for fd in fds:
                 os.close(fd)
@@ -83,11 +83,13 @@ def _serve(control: socket.socket, ground: Ground, child_main: ChildMain) -> Non
             control.send(json.dumps({"signal": max(-code, 0), "code": max(code, 0)}).encode())
 
 
-def _run_child(control: socket.socket, ground: Ground, child_main: ChildMain, fds: list[int]) -> None:
+def _run_child(
+    control: socket.socket, prepared: PreparedLevel, child_main: ChildMain, fds: list[int]
+) -> None:
     try:
         control.close()
-        ground.enter()
-        child_main(ground, fds)
+        prepared.enter()
+        child_main(prepared, fds)
         os._exit(0)
     except BaseException:
         traceback.print_exc()

@@ -98,10 +98,17 @@ def test_a_comparison_by_hand() -> None:
     )
     assert one.pass_at_k[8] == pytest.approx([0.5, 0.75])
     assert one.gain.value == pytest.approx(3 / 4 - (69 / 70 + 1) / 4), "at half of the samples"
-    assert one.gain.low < one.gain.value < one.gain.high, "the interval is of the paired differences"
     assert one.verdict == "gain"
     assert [sum(row) for row in one.histogram] == [4, 4]
     assert one.variance == pytest.approx([np.var([0, 0, 0.5, 1]), np.var([0, 0.75, 1, 1])])
+
+
+def test_the_interval_is_of_the_differences_of_each_prompt() -> None:
+    """All prompts gain half, so it has no width, though they are very different from each other."""
+    (one,) = compare(
+        [{"aime2024": result("aime2024", [0, 2, 4])}, {"aime2024": result("aime2024", [4, 6, 8])}]
+    )
+    assert (one.gain_at_1.low, one.gain_at_1.value, one.gain_at_1.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
 @pytest.mark.parametrize(

@@ -40,44 +40,32 @@ def loaded(name: str, folder: Path, **options: Any) -> prompts.Loaded:
     return one
 
 
-def test_both_exams_of_2025_are_read(tmp_path: Path) -> None:
-    """opencompass/AIME2025 has two files; with only one, the result is marked as half of the benchmark."""
+def test_all_files_are_read_each_question_once_and_a_part_of_a_benchmark_is_said(tmp_path: Path) -> None:
+    """opencompass/AIME2025 has two files."""
     write(tmp_path / "aime2025-I.jsonl", exam(0, 15))
     half = loaded("aime2025", tmp_path)
-    assert len(half.rows) == 15
     (line,) = prompts.accounts([half])
-    assert "should have 30 (two exams of 15)" in line
+    assert "15 problems of aime2025-I.jsonl. It should have 30 (two exams of 15)" in line
     assert "does not compare" in line
-    write(tmp_path / "aime2025-II.jsonl", exam(15, 15))
+    write(tmp_path / "aime2025-II.jsonl", exam(10, 20))
     whole = loaded("aime2025", tmp_path)
-    assert len(whole.rows) == 30
-    assert whole.files == ("aime2025-I.jsonl", "aime2025-II.jsonl")
+    assert (len(whole.rows), whole.num_duplicates) == (30, 5)
     (line,) = prompts.accounts([whole])
-    assert line == "aime2025: 30 problems of aime2025-I.jsonl, aime2025-II.jsonl."
-
-
-def test_what_two_files_both_ask_is_asked_once_and_said(tmp_path: Path) -> None:
-    write(tmp_path / "aime24.jsonl", exam(0, 30))
-    write(tmp_path / "aime2024_copy.jsonl", exam(0, 30))
-    one = loaded("aime24", tmp_path)
-    assert (len(one.rows), one.num_duplicates) == (30, 30)
-    assert "; 30 duplicates were removed" in next(iter(prompts.accounts([one])))
+    files = "aime2025-I.jsonl, aime2025-II.jsonl"
+    assert line == f"aime2025: 30 problems of {files}; 5 duplicates were removed."
 
 
 def test_what_makes_no_problem_or_lacks_tests_is_counted_and_named(tmp_path: Path) -> None:
     test = {"input": "1", "output": "2", "testtype": "stdin"}
     asked = {"contest_date": "2024-09-01T00:00:00", "public_test_cases": [test], "private_test_cases": [test]}
+    function = {**asked, "public_test_cases": [{**test, "testtype": "functional"}]}
     rows = [
         {"question_content": "whole", **asked},
         {"question_content": "public", **asked, "private_test_cases": None},
         {"question_content": "old", **asked, "contest_date": "2023-01-01"},
-        {"question_content": "function", **asked, "public_test_cases": [{**test, "testtype": "functional"}]},
+        {"question_content": "function", **function},
         {"question_content": "picture", **asked, "images": ["a.png"]},
-        {
-            "question_content": "another function",
-            **asked,
-            "public_test_cases": [{**test, "testtype": "functional"}],
-        },
+        {"question_content": "another function", **function},
     ]
     write(tmp_path / "livecodebench.jsonl", rows)
     one = loaded("livecodebench", tmp_path)
@@ -150,39 +138,31 @@ def test_another_window_of_dates_is_said_and_has_no_known_number(
     assert f"They are of {told} instead of 2024-08-01..2025-02-01" in next(iter(prompts.accounts([one])))
 
 
+NO_DATE = object()
+
+
+def dated(value: object) -> Record:
+    (values,) = release(["2024-09-01T00:00:00"])
+    values = {key: given for key, given in {**values, "contest_date": value}.items() if given is not NO_DATE}
+    return Record(values=values, split="test", origin="f:0")
+
+
 @pytest.mark.parametrize(
     "value", [datetime(2024, 9, 1, 23, 30), date(2024, 9, 1), "2024-09-01", "2024-09-01T00:00:00"]
 )
 def test_a_date_may_be_text_or_a_date(value: object) -> None:
-    (dated,) = release(["2024-09-01T00:00:00"])
-    record = Record(values={**dated, "contest_date": value}, split="test", origin="f:0")
-    for window, inside in (("2024-09-01..2024-09-01", True), ("2024-09-02..2024-09-03", False)):
-        benchmark = get("livecodebench")
-        if inside:
-            assert len(benchmark.problems([record], window).rows) == 1
-        else:
-            with pytest.raises(ConfigError, match="outside_the_window_of_dates"):
-                benchmark.problems([record], window)
+    assert len(get("livecodebench").problems([dated(value)], "2024-09-01..2024-09-01").rows) == 1
+    with pytest.raises(ConfigError, match="outside_the_window_of_dates"):
+        get("livecodebench").problems([dated(value)], "2024-09-02..2024-09-03")
 
 
-@pytest.mark.parametrize("value", ["2024/09/01", "08/15/2024", "soon", "", None, 1725148800000])
-def test_a_date_that_cannot_be_read_is_named(value: object) -> None:
+@pytest.mark.parametrize("value", ["2024/09/01", "08/15/2024", "soon", "", None, 1725148800000, NO_DATE])
+def test_a_date_that_cannot_be_read_is_named_where_a_window_is_asked(value: object) -> None:
     """Compared as text, 2024/09/01 would lie inside the window and 08/15/2024 outside."""
-    (dated,) = release(["2024-09-01T00:00:00"])
-    record = Record(values={**dated, "contest_date": value}, split="test", origin="f:0")
-    with pytest.raises(ConfigError, match=re.escape(f"f:0 has contest_date={value!r}, and livecodebench")):
-        get("livecodebench").problems([record], prompts.DATES)
-
-
-def test_problems_without_a_date_are_refused_where_a_window_is_asked(tmp_path: Path) -> None:
-    (dated,) = release(["2024-09-01T00:00:00"])
-    del dated["contest_date"]
-    write(tmp_path / "livecodebench.jsonl", [dated])
-    with pytest.raises(
-        ConfigError, match=r"livecodebench\.jsonl:0 has no contest_date.*livecodebench_dates=''"
-    ):
-        loaded("livecodebench", tmp_path)
-    assert len(loaded("livecodebench", tmp_path, dates="").rows) == 1
+    has = "no contest_date" if value is NO_DATE else f"contest_date={value!r}"
+    with pytest.raises(ConfigError, match=rf"f:0 has {re.escape(has)}, and .*livecodebench_dates=''"):
+        get("livecodebench").problems([dated(value)], prompts.DATES)
+    assert len(get("livecodebench").problems([dated(value)]).rows) == 1
 
 
 @pytest.mark.parametrize(

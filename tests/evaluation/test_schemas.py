@@ -113,22 +113,14 @@ def test_options_that_the_question_lists_are_asked() -> None:
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        TESTS,
-        json.dumps(TESTS),
-        [{"input": "1\n", "output": "2\n"}],
-        json.dumps([{"input": "1\n", "output": "2\n"}]),
-    ],
-)
+PAIRS = [{"input": "1\n", "output": "2\n"}]
+
+
+@pytest.mark.parametrize("given", [TESTS, json.dumps(TESTS), PAIRS, json.dumps(PAIRS)])
 def test_tests_in_every_form(given: Any) -> None:
     assert programs.tests(given) == TESTS
-
-
-def test_functions_keep_their_name_and_arguments_of_any_kind() -> None:
-    given = {"fn_name": "f", "inputs": [[[1, [2]], "a"]], "outputs": [[3]]}
-    assert programs.tests(given) == {"inputs": [[[1, [2]], "a"]], "outputs": [[3]], "fn_name": "f"}
+    function = {"fn_name": "f", "inputs": [[[1, [2]], "a"]], "outputs": [[3]]}
+    assert programs.tests(function) == function, "arguments may be of any kind"
 
 
 @pytest.mark.parametrize(
@@ -164,42 +156,43 @@ def livecodebench(private: Any, **changes: Any) -> Record:
     return record(**values)
 
 
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, ("raise SystemExit('a pickle of a benchmark was run')",))
+
+
 def packed(value: Any) -> str:
     return base64.b64encode(zlib.compress(pickle.dumps(value))).decode()
 
 
-def test_livecodebench_private_tests_plain_and_packed() -> None:
-    private = json.dumps([{"input": "3", "output": "4", "testtype": "stdin"}])
-    for text in (private, packed(private), json.loads(private)):
-        assert programs.convert(livecodebench(text)).task == {"inputs": ["1", "3"], "outputs": ["2", "4"]}
-    public = json.dumps([{"input": "1\n2", "output": "3", "testtype": "functional"}])
-    functional = programs.convert(
-        livecodebench(
-            "[]",
-            public_test_cases=public,
-        )
-    )
-    assert functional.task["fn_name"] == "add"
-
-
 STDIN = [{"input": "1", "output": "2", "testtype": "stdin"}]
 FUNCTIONAL = [{"input": "1\n2", "output": "3", "testtype": "functional"}]
+PRIVATE = [{"input": "3", "output": "4", "testtype": "stdin"}]
+BOTH = {"inputs": ["1", "3"], "outputs": ["2", "4"]}
+PUBLIC = {"inputs": ["1"], "outputs": ["2"]}
 
 
 @pytest.mark.parametrize(
-    ("changes", "task"),
+    ("private", "changes", "task"),
     [
-        ({"public_test_cases": STDIN}, {"inputs": ["1"], "outputs": ["2"]}),
-        ({"public_test_cases": [], "private_test_cases": STDIN}, {"inputs": ["1"], "outputs": ["2"]}),
-        ({"public_test_cases": None, "private_test_cases": STDIN}, {"inputs": ["1"], "outputs": ["2"]}),
-        (
-            {"public_test_cases": FUNCTIONAL, "metadata": {"func_name": "add"}},
-            {"inputs": ["1\n2"], "outputs": ["3"], "fn_name": "add"},
+        (json.dumps(PRIVATE), {}, BOTH),
+        (packed(json.dumps(PRIVATE)), {}, BOTH),
+        (PRIVATE, {}, BOTH),
+        ("[]", {"public_test_cases": STDIN}, PUBLIC),
+        (STDIN, {"public_test_cases": []}, PUBLIC),
+        (STDIN, {"public_test_cases": None}, PUBLIC),
+        *(
+            (
+                "[]",
+                {"public_test_cases": FUNCTIONAL, "metadata": metadata},
+                {"inputs": ["1\n2"], "outputs": ["3"], "fn_name": "add"},
+            )
+            for metadata in ('{"func_name": "add"}', {"func_name": "add"})
         ),
     ],
 )
-def test_livecodebench_as_lists_and_objects(changes: dict[str, Any], task: dict[str, Any]) -> None:
-    assert programs.convert(livecodebench("[]", **changes)).task == task
+def test_livecodebench_in_every_form(private: Any, changes: dict[str, Any], task: dict[str, Any]) -> None:
+    assert programs.convert(livecodebench(private, **changes)).task == task
 
 
 @pytest.mark.parametrize("metadata", [None, "", "{}", {}, {"func_name": None}, {"func_name": 3}])
@@ -225,21 +218,12 @@ def test_a_damaged_record_names_file_row_and_column(changes: dict[str, Any], say
 
 
 @pytest.mark.parametrize(
-    "private", ["{", '{"a": 1}', "12", "QUJD", packed(3), packed('{"a": 1}'), {"a": 1}, 3]
+    "private", ["{", '{"a": 1}', "12", "QUJD", packed(3), packed('{"a": 1}'), packed(Bomb()), {"a": 1}, 3]
 )
 def test_private_tests_that_cannot_be_read_are_a_dropped_row(private: Any) -> None:
+    """A pickle that would run something is not run."""
     with pytest.raises(Dropped, match="private_tests_not_readable"):
         programs.convert(livecodebench(private))
-
-
-class Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (exec, ("raise SystemExit('a pickle of a benchmark was run')",))
-
-
-def test_a_pickle_that_would_run_something_is_not_run() -> None:
-    with pytest.raises(Dropped):
-        programs.convert(livecodebench(packed(Bomb())))
 
 
 def test_one_file_of_prime_holds_all_four_sets(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 from pathlib import Path
@@ -31,12 +30,6 @@ def write_outputs(folder: Path) -> None:
     for name, answer in (("math", "1"), ("aime", "2")):
         (folder / "deepscaler").mkdir(exist_ok=True)
         (folder / f"deepscaler/{name}.json").write_text(json.dumps([{"answer": answer}]))
-    (folder / "eval").mkdir()
-    program = {
-        "task_id": "h", "prompt": "def f(x):\n", "canonical_solution": "    return x\n", "entry_point": "f",
-        "test": "def check(candidate):\n    assert candidate(1) == 1\n",
-    }  # fmt: skip
-    (folder / "eval/HumanEval.jsonl.gz").write_bytes(gzip.compress(json.dumps(program).encode()))
 
 
 @pytest.mark.slow
@@ -56,11 +49,11 @@ def test_the_study_counts_what_agrees_and_names_what_does_not(tmp_path: Path) ->
         "altered": ["1", "0", "1", "0", "0"],  # passes one of its tests, and was recorded with both
         "golds": ["2", "2", "0", "0", "0"],
         "pairs": ["2000", "2000", "0", "0", "0"],
-        **dict.fromkeys(("humaneval", "ifeval_loose", "ifeval_strict", "math", "references"), agree),
+        **dict.fromkeys(("ifeval_loose", "ifeval_strict", "math", "references"), agree),
     }
     (deviation,) = (line for line in done.stdout.splitlines() if "not explained yet" in line)
     assert deviation.startswith("  altered c: expected 1, got 0.5 [")
-    assert "2008 requests in" in done.stdout
+    assert "2007 requests in" in done.stdout
 
 
 @pytest.mark.medium

@@ -72,7 +72,6 @@ def test_instruction_verdicts_are_those_of_the_official_evaluator(mode: str, gra
         (("golds",), 0.999),
         (("references",), 1.0),
         (("altered",), 0.995),
-        (("humaneval",), 1.0),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
 )

@@ -22,6 +22,7 @@ from reward.sandbox.limits import CPU_S, MAX_CPU_S, ProgramLimits
         ("1234567.01", "1234567.0", True),
         ("4\r\n5\r\n", "4\n5", True),
         ("3 4", "4 3", False),
+        ("3\n4", "4\n3", False),
         ("4\n4\n", "4\n", False),
         ("1\n2\n3\n4", "4", False),
         ("nan", "nan", True),

@@ -63,12 +63,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Insta
         cached.cache_clear()
 
 
-def test_without_plug_ins_there_are_our_domains_alone() -> None:
-    assert domains() == BUILT_IN
-    assert list(plugins.fingerprint()) == []
-
-
 def test_a_module_an_object_and_a_class_are_graders(installed: Install) -> None:
+    assert domains() == BUILT_IN, "without plug-ins"
     source = GOOD + (
         "class Judge:\n"
         "    def check(self, task): ...\n"
@@ -76,15 +72,11 @@ def test_a_module_an_object_and_a_class_are_graders(installed: Install) -> None:
         "judge = Judge()\n"
     )
     installed("haiku", source, {"haiku": "haiku", "by_object": "haiku:judge", "by_class": "haiku:Judge"})
-    assert set(domains()) == {*BUILT_IN, "haiku", "by_object", "by_class"}
-    assert {domains()[name].pool for name in ("haiku", "by_class")} == {PLUGIN_POOL}
+    names = {"haiku", "by_object", "by_class"}
+    assert set(domains()) == {*BUILT_IN, *names}
+    assert {domains()[name].pool for name in names} == {PLUGIN_POOL}
     assert plugins.loaded("haiku").grade("leaf", {"word": "leaf"}) == Grade(score=1.0, verdict="said")
-    assert plugins.loaded("by_object").grade("", {}).score == 0.5
-    assert plugins.loaded("by_class").grade("", {}).score == 0.5
-
-
-def test_an_invalid_task_is_the_callers_mistake(installed: Install) -> None:
-    installed("haiku", GOOD)
+    assert plugins.loaded("by_object").grade("", {}) == plugins.loaded("by_class").grade("", {})
     with pytest.raises(InvalidTask, match="no word"):
         plugins.loaded("haiku").check({})
 
@@ -160,9 +152,8 @@ def test_a_failing_warm_up_is_one_sentence(installed: Install) -> None:
 @pytest.mark.parametrize("name", ["math", "code", "Haiku", "two words", "a-b", "1st", "ü"])
 def test_names_that_clash_or_cannot_be_metrics_are_refused(installed: Install, name: str) -> None:
     installed("haiku", GOOD, {name: "haiku"})
-    with pytest.raises(plugins.PluginError, match=r"must have a name|has the name of a domain") as caught:
+    with pytest.raises(plugins.PluginError, match=r"haiku==1\.0.*must have a name|has the name of a domain"):
         plugins.plugins()
-    assert "haiku==1.0" in str(caught.value)
 
 
 def test_two_plug_ins_of_one_name_are_refused(installed: Install) -> None:
@@ -183,15 +174,14 @@ def test_the_version_knows_the_minor_version_of_python(monkeypatch: pytest.Monke
 def test_the_version_knows_release_source_and_name(installed: Install, tmp_path: Path) -> None:
     seen = [version()]
     installed("haiku", GOOD)
-    seen.append(version())
-    assert version() == seen[-1]
+    seen += [version(), version()]
     (tmp_path / "haiku.py").write_text(GOOD + "# another\n")
     seen.append(version())
-    (tmp_path / "haiku-1.0.dist-info/METADATA").write_text(
-        "Metadata-Version: 2.1\nName: haiku\nVersion: 1.1\n"
-    )
+    metadata = tmp_path / "haiku-1.0.dist-info/METADATA"
+    metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
     plugins.plugins.cache_clear()
     seen.append(version())
+    assert seen[1] == seen[2]
     assert len(set(seen)) == 4
     assert "haiku" not in sys.modules, "it is not imported for that"
 
@@ -222,18 +212,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_the_example_is_served_like_any_domain(served: Server) -> None:
     task = {"number": 12}
     assert served.score(request("last_number", "<think>x</think>3 and 12", task))["score"] == 1
-    assert served.score(request("last_number", "<think>3 and 12", task))["verdict"] == "open_thought"
     assert served.score(request("last_number", "twelve", task))["verdict"] == "no_number"
-    assert served.score(request("last_number", "12", {}))["details"] == {
-        "reason": 'the task needs a "number"'
-    }
-    assert served.score(request("math", "\\boxed{4}", {"answer": "4"}))["score"] == 1
+    invalid = served.score(request("last_number", "12", {}))
+    assert invalid["details"] == {"reason": 'the task needs a "number"'}
     unknown = served.score(request("lastnumber", "x", {}))
     assert unknown["details"]["reason"].endswith("instruction, last_number, moody")
-    ready = json.loads(served.call("/readyz")[2])
-    assert ready["ready"]
-    assert ready["domains"]["last_number"]["ready"]
-    assert ready["domains"]["moody"]["ready"], "without known answers it is ready when it imports"
+    ready = json.loads(served.call("/readyz")[2])["domains"]
+    assert ready["last_number"]["ready"]
+    assert ready["moody"]["ready"], "without known answers it is ready when it imports"
     metrics = served.call("/metrics")[2].decode()
     assert 'reward_verdicts_total{domain="last_number",status="graded",verdict="no_number"} 1' in metrics
     assert 'pool="plugins"' in metrics

@@ -46,6 +46,9 @@ def test_the_right_answer_scores_1_and_garbage_or_more_than_it_does_not(name: st
     assert grade("logic", "no tags", {"task": name, "entry": entry}).verdict == "no_answer"
 
 
+PAYLOADS = ("__import__('os').getcwd()", "[print('PWNED')]", "(lambda: 0).__class__", "[x for x in 'PWNED']")
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_no_scorer_executes_what_a_model_wrote(name: str) -> None:
     executed: list[str] = []
@@ -56,19 +59,12 @@ def test_no_scorer_executes_what_a_model_wrote(name: str) -> None:
         else {"answer": "1", "metadata": {"numbers": [1], "target": 1}}
     )
     try:
-        for payload in (
-            "__import__('os').getcwd()",
-            "[print('PWNED')]",
-            "(lambda: 0).__class__",
-            "[x for x in 'PWNED']",
-        ):
+        for payload in PAYLOADS:
             grade("logic", f"<answer>{payload}</answer>", {"task": name, "entry": entry})
     finally:
         _HOOK.pop()
     assert not [
-        source
-        for source in executed
-        if "PWNED" in source or "__import__" in source or "(lambda: 0)" in source
+        one for one in executed if any(sign in one for sign in ("PWNED", "__import__", "(lambda: 0)"))
     ]
 
 
@@ -146,12 +142,6 @@ def test_an_expression_has_to_be_worked_out(
 ) -> None:
     assert (score(*puzzle, answer) == 1) is right
     assert score("puzzle24", PUZZLE24[1], "4*6*1*1", credit="library") == 1
-
-
-@pytest.mark.parametrize("name", ["arc_agi", "rearc"])
-def test_grids_survive_json(name: str) -> None:
-    entry = entry_of(name)
-    assert score(name, entry, str(entry["answer"])) == 1
 
 
 def test_the_paper_names_96_tasks_without_its_out_of_distribution_ones() -> None:

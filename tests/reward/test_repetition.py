@@ -21,40 +21,22 @@ from reward.graders import constraints
 from reward.graders.code.blocks import code_blocks
 from reward.protocol import MAX_RESPONSE_BYTES
 from tests.reward.serving import Server, request
+from tests.reward.test_constraints import MATRIX
 
 UNITS = (
     "[", "]", "[]", "<<", ">>", "<<a", "*", "**", "***", "* ", "*\n", "-", "- ", "-\n", " ", "\t", "\n", " \n", "\r",
     "a", "A", "A ", "A. ", "I. B. ", "1", "1 ", "1. ", ".", ". ", "...", "... ", "? ", "!", "vs. ", "Dr. ", "e.g. ",
-    "a.) ", "a.\n\n", '"', '" ', "'", "A' ", "don't ", ",", ", ", ":", "P.S.", "p. ", "SECTION 1 ", "(", "{", "}",
+    "a.) ", "a.\n\n", '"', '" ', "'", "A' ", "don't ", ",", ", ", ":", "P.S.", "p. ", "PART 1 ", "(", "{", "}",
     "\\boxed{", "\\boxed{1}",
     "\\boxed{1}, ", "\\boxed{1} and ", "`", "```", "``` ", "```\n", "~", "~~~", '```\n\\"""\n```py\n', '"""',
     "</answer>", "<answer>", "</think>", "word ",
 )  # fmt: skip
-RULES: dict[str, dict[str, Any]] = {
-    "keywords:existence": {"keywords": ["xyz"]},
-    "keywords:frequency": {"keyword": "xyz", "frequency": 1, "relation": "at least"},
-    "keywords:forbidden_words": {"forbidden_words": ["xyz"]},
-    "keywords:letter_frequency": {"letter": "x", "let_frequency": 1, "let_relation": "at least"},
-    "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"},
-    "length_constraints:number_paragraphs": {"num_paragraphs": 3},
-    "length_constraints:number_words": {"num_words": 3, "relation": "at least"},
-    "length_constraints:nth_paragraph_first_word": {"num_paragraphs": 3, "nth_paragraph": 1, "first_word": "xyz"},
-    "detectable_content:number_placeholders": {"num_placeholders": 3},
-    "detectable_content:postscript": {"postscript_marker": "P.P.S"},
-    "detectable_format:number_bullet_lists": {"num_bullets": 3},
-    "detectable_format:constrained_response": {},
-    "detectable_format:number_highlighted_sections": {"num_highlights": 3},
-    "detectable_format:multiple_sections": {"section_spliter": "SECTION", "num_sections": 3},
-    "detectable_format:json_format": {},
-    "detectable_format:title": {},
-    "combination:two_responses": {},
-    "combination:repeat_prompt": {"prompt_to_repeat": "xyz"},
-    "startend:end_checker": {"end_phrase": "xyz"},
-    "startend:quotation": {},
-    "change_case:capital_word_frequency": {"capital_frequency": 3, "capital_relation": "at least"},
-    "punctuation:no_comma": {},
-}  # fmt: skip
-"""All rules except that for the language, for which langdetect reads only the first 10,000 characters."""
+RULES = {
+    name: arguments
+    for name, arguments, _, _ in MATRIX
+    if not name.startswith("language") and not name.startswith("change_case:english")
+}
+"""All rules but those for a language, for which langdetect reads only the first 10,000 characters."""
 
 
 def of_rule(name: str) -> Callable[[str], Any]:
@@ -82,11 +64,6 @@ NOTHING_S = 0.008
 """A smaller time for the short text is too short to compare."""
 GROWTH = 24
 """Limit for a text eight times as long: linear growth is 8, quadratic 64."""
-
-
-def test_every_rule_is_tried() -> None:
-    language = {"language:response_language", "change_case:english_capital", "change_case:english_lowercase"}
-    assert RULES.keys() | language == constraints.RULES.keys()
 
 
 def cpu_s(read: Callable[[str], Any], text: str) -> float:
@@ -175,17 +152,3 @@ def test_the_rules_find_what_the_originals_patterns_find() -> None:
         for number in range(4):
             assert placeholders(text, number) == originals_placeholders(text, number), text
             assert bullets(text, number) == originals_bullets(text, number), text
-
-
-def test_boxes_belong_together_over_the_same_gaps_as_by_one_pattern() -> None:
-    few_words = r"(?:(?!\n\s*\n).){0,60}"
-    gap = re.compile(rf"[^\S\n]*\n?[^\S\n]*|{few_words}(?:,|\band\b){few_words}", re.DOTALL)
-    long = [
-        "x" * left + mark + "y" * right
-        for mark in (",", " and ")
-        for left in (59, 60, 61)
-        for right in (59, 60, 61)
-    ]
-    for text in [*texts(20_000), *long, " " * 500, " " * 300 + "\n" + " " * 300]:
-        belong = len(extract.joined_boxes(f"\\boxed{{1}}{text}\\boxed{{2}}")) == 2
-        assert belong == (gap.fullmatch(text) is not None), text

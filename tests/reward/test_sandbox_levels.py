@@ -74,16 +74,27 @@ def mounted(mode: str, then: str = "") -> list[str]:
     return ["bash", "-c", f'set -e; {mounting}; exec "$@"', "bash"]
 
 
-@pytest.mark.parametrize("prefix", [["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
-@pytest.mark.parametrize("level", [Level.namespaces, Level.namespaces_only])
-def test_what_is_mounted_for_writing_is_noticed_by_its_mount(level: Level, prefix: list[str]) -> None:
-    """An attempt to write would prove nothing, because it also fails if the files belong to somebody else."""
-    if prefix != ALONE and os.geteuid() != 0:
+@pytest.fixture(params=[["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
+def prefix(request: pytest.FixtureRequest) -> list[str]:
+    """A command prefix under which a file system can be mounted at SUBMOUNT."""
+    if request.param != ALONE and os.geteuid() != 0:
         pytest.skip("only root can mount")
-    if failure := failure_of(level):
-        pytest.skip(f"this machine has no level {level.value}: {failure}")
     if not os.path.isdir(SUBMOUNT):
         pytest.skip(f"this machine has no {SUBMOUNT}")
+    prefix: list[str] = request.param
+    return prefix
+
+
+@pytest.fixture(params=[Level.namespaces, Level.namespaces_only])
+def level(request: pytest.FixtureRequest) -> Level:
+    level: Level = request.param
+    if failure := failure_of(level):
+        pytest.skip(f"this machine has no level {level.value}: {failure}")
+    return level
+
+
+def test_what_is_mounted_for_writing_is_noticed_by_its_mount(level: Level, prefix: list[str]) -> None:
+    """An attempt to write would prove nothing, because it also fails if the files belong to somebody else."""
     probing = f"from reward.sandbox.probe import *; print(json.dumps(failure_of(Level({level.value!r}))))"
     assert answer(probing, *prefix, *mounted("755")) is None
     failure = answer(probing, *prefix, *mounted("755"), sys.executable, OTHER_KERNEL, "no-remount")
@@ -91,13 +102,8 @@ def test_what_is_mounted_for_writing_is_noticed_by_its_mount(level: Level, prefi
         assert f"finds {place} mounted for writing" in failure
 
 
-@pytest.mark.parametrize("prefix", [["unshare", "--mount"], ALONE], ids=["as root", "as a user"])
 def test_a_file_system_mounted_below_another_cannot_be_written_to_either(prefix: list[str]) -> None:
     """The flags of the upper mount do not hold for it; in this test everybody may write to it."""
-    if prefix != ALONE and os.geteuid() != 0:
-        pytest.skip("only root can mount")
-    if not os.path.isdir(SUBMOUNT):
-        pytest.skip(f"this machine has no {SUBMOUNT}")
     program = f"""
 import os
 print(os.listdir({SUBMOUNT!r}))
@@ -116,13 +122,10 @@ print(json.dumps(execution.outputs[0].decode().split("\\n")))
     assert said == ["['seen']", str(errno.EROFS), ""]
 
 
-@pytest.mark.parametrize("level", [Level.namespaces, Level.namespaces_only])
 def test_what_can_be_read_below_tmp_is_not_hidden_by_the_cell_s_own(
     level: Level, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An environment there would lose what it has not imported yet."""
-    if failure := failure_of(level):
-        pytest.skip(f"this machine has no level {level.value}: {failure}")
     program = """
 import sys
 sys.path.append({folder!r})

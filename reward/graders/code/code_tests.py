@@ -32,7 +32,7 @@ _MAX_TESTS = 2_000
 """HumanEval+ has up to 1,100 tests of a function."""
 _MAX_DATA_BYTES = 32 << 20
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
-_INSTEAD = (
+_NO_TEST_PROGRAM = (
     ', because a "test_program" is not run: write the arguments and results of its calls, and "fn_name"'
 )
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
@@ -90,9 +90,8 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
     """Raises InvalidTask with a sentence if the task is not of the form above."""
     inputs, outputs, fn_name = task.get("inputs"), task.get("outputs"), task.get("fn_name")
     if not (isinstance(inputs, list) and isinstance(outputs, list)):
-        raise InvalidTask(
-            'the task needs the lists "inputs" and "outputs"' + _INSTEAD * ("test_program" in task)
-        )
+        instead = _NO_TEST_PROGRAM if "test_program" in task else ""
+        raise InvalidTask(f'the task needs the lists "inputs" and "outputs"{instead}')
     require(len(inputs) == len(outputs), f"the task has {len(inputs)} inputs and {len(outputs)} outputs")
     require(
         0 < len(inputs) <= _MAX_TESTS, f"the task has {len(inputs)} tests; 1 to {_MAX_TESTS} are possible"
