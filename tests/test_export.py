@@ -26,7 +26,7 @@ from nemo_prorl.commands.model_card import model_card, name_of
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.evaluation import results
-from nemo_prorl.evaluation.benchmark import Metric
+from nemo_prorl.evaluation.benchmark import ScoreMetric
 from nemo_prorl.run_folder.difficulty import validation_files
 from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.training.checkpoint import CheckpointWriter
@@ -154,9 +154,9 @@ def test_a_base_model_from_the_hubs_cache_has_its_name_there(path: str, name: st
 
 
 def test_evaluations_are_in_the_card_with_their_intervals(run_dir: Path, tmp_path: Path) -> None:
-    one = results.Estimate(value=0.25, low=0.125, high=0.5)
+    one = results.BootstrapMean(value=0.25, low=0.125, high=0.5)
     found = results.BenchmarkResult(
-        name="aime24", metric=Metric.pass_at_1, score=one, pass_at_k={8: one}, reward=0.25, num_prompts=4,
+        name="aime24", metric=ScoreMetric.pass_at_1, score=one, pass_at_k={8: one}, reward=0.25, num_prompts=4,
         num_too_long=0, num_samples=16, num_missing=0, response_tokens={"mean": 9.0, "p50": 9.0, "p99": 9.0},
         no_eos_share=0.0,
         prompts={"a": results.PromptResult(source="a", num_samples=16, num_correct=4, reward=0.25)},

@@ -17,7 +17,7 @@ from nemo_prorl.data.layouts import shown_media
 from nemo_prorl.data.rows import Row
 
 
-class Metric(StrEnum):
+class ScoreMetric(StrEnum):
     """`pass_at_1`: the share of samples that are fully right. `reward`: the mean of the graders' continuous scores.
 
     ProRL (arXiv 2505.24864, section 3.4) reports the first for math, code and STEM, the second for puzzles and IFEval.
@@ -50,7 +50,7 @@ class Benchmark:
     """Head of its column in the paper's tables."""
     domain: str
     """Which grader scores it (reward/protocol.py)."""
-    metric: Metric
+    metric: ScoreMetric
     where: str
     """Where to get the file; for people."""
     licence: str

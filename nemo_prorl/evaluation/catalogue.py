@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from nemo_prorl.config import ConfigError, did_you_mean
 from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record
-from nemo_prorl.evaluation.benchmark import Benchmark, Metric
+from nemo_prorl.evaluation.benchmark import Benchmark, ScoreMetric
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
 from reward.sandbox.limits import MAX_CPU_S
 
@@ -59,7 +59,7 @@ def _math(
         name=name,
         title=title,
         domain="math",
-        metric=Metric.pass_at_1,
+        metric=ScoreMetric.pass_at_1,
         files=files,
         convert=answers.convert,
         suffix=BOX_SUFFIX,
@@ -78,7 +78,7 @@ def _code(name: str, title: str, kinds: tuple[str, ...], *numbers: float) -> Ben
         name=name,
         title=title,
         domain="code",
-        metric=Metric.pass_at_1,
+        metric=ScoreMetric.pass_at_1,
         files=(*(f"{kind}*" for kind in kinds), "*[Ee]urus*/**/validation*.parquet", "*[Ee]urus*.parquet"),
         convert=programs.only_from(*kinds),
         where=f"{PRIME}, or a file of rllm's (agentica-project) of that name",
@@ -100,7 +100,7 @@ def _puzzles(
         name=name,
         title=title,
         domain="logic",
-        metric=Metric.reward,
+        metric=ScoreMetric.reward,
         files=(f"reasoning_gym/{file}.parquet", f"../reasoning_gym/{file}.parquet"),
         convert=convert,
         where=BUILD_PUZZLES,
@@ -136,7 +136,7 @@ CODE = (
     _code("codeforces", "cf", ("codeforces",), 14.13, 21.70, 33.08, 34.50),
     _code("taco", "taco", ("taco",), 8.03, 13.76, 19.08, 20.81),
     Benchmark(
-        name="humaneval_plus", title="human", domain="code", metric=Metric.pass_at_1,
+        name="humaneval_plus", title="human", domain="code", metric=ScoreMetric.pass_at_1,
         files=("[Hh]uman[Ee]val[Pp]lus*", "human_eval_plus*", "humanevalplus*/**/*.parquet"),
         convert=human_eval.convert,
         where="evalplus/humanevalplus on the hub",
@@ -147,7 +147,7 @@ CODE = (
         published={BASE: 61.77, DEEPCODER: 73.40, LARGER: 83.32, PRORL: 72.05},
     ),
     Benchmark(
-        name="livecodebench", title="LCB", domain="code", metric=Metric.pass_at_1,
+        name="livecodebench", title="LCB", domain="code", metric=ScoreMetric.pass_at_1,
         files=("livecodebench*", "code_generation_lite/test*.jsonl", "lcb*"),
         convert=programs.convert,
         where="livecodebench/code_generation_lite on the hub, test.jsonl to test5.jsonl (release v5; test6.jsonl adds "
@@ -164,7 +164,7 @@ CODE = (
 
 OTHER = (
     Benchmark(
-        name="gpqa_diamond", title="GPQA", domain="stem", metric=Metric.pass_at_1,
+        name="gpqa_diamond", title="GPQA", domain="stem", metric=ScoreMetric.pass_at_1,
         files=("gpqa*diamond*", "GPQA*/**/*.parquet"),
         convert=answers.choices,
         suffix=BOX_SUFFIX,
@@ -176,7 +176,7 @@ OTHER = (
         published={BASE: 15.86, LARGER: 35.44, PRORL: 41.78},
     ),
     Benchmark(
-        name="ifeval", title="IFEval", domain="instruction", metric=Metric.reward,
+        name="ifeval", title="IFEval", domain="instruction", metric=ScoreMetric.reward,
         files=("ifeval*", "IFEval*/**/*.jsonl", "*instruction_following_eval*/**/input_data.jsonl", "input_data.jsonl"),
         convert=instructions.convert,
         where="google/IFEval on the hub, ifeval_input_data.jsonl",
@@ -195,7 +195,7 @@ OTHER = (
 FURTHER = (
     _puzzles("graph_color", "graph_color", puzzles.only("graph_color"), "validation"),
     Benchmark(
-        name="graph_color_sizes", title="graph_color by size", domain="logic", metric=Metric.reward,
+        name="graph_color_sizes", title="graph_color by size", domain="logic", metric=ScoreMetric.reward,
         generate=puzzles.graphs,
         convert=puzzles.sized,
         where="made here",
@@ -203,7 +203,7 @@ FURTHER = (
         num_problems=puzzles.NUM_GRAPHS * len(puzzles.GRAPH_SIZES), counted_by="made here",
     ),
     Benchmark(
-        name="humaneval", title="HumanEval", domain="code", metric=Metric.pass_at_1,
+        name="humaneval", title="HumanEval", domain="code", metric=ScoreMetric.pass_at_1,
         files=("HumanEval.jsonl*", "humaneval.jsonl*", "openai_humaneval/**/*.parquet"),
         convert=human_eval.convert,
         where="https://github.com/openai/human-eval, data/HumanEval.jsonl.gz",
@@ -213,7 +213,7 @@ FURTHER = (
         remark=human_eval.REMARK,
     ),
     Benchmark(
-        name="demo", title="the demo's puzzles", domain="logic", metric=Metric.pass_at_1,
+        name="demo", title="the demo's puzzles", domain="logic", metric=ScoreMetric.pass_at_1,
         files=("measured.parquet",),
         convert=puzzles.row,
         where="python -m nemo_prorl.demo.build runs/tiny (writes runs/tiny/data)",

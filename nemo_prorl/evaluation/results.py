@@ -19,7 +19,7 @@ from nemo_prorl.algorithm.pass_at_k import (
     pass_at_k,
 )
 from nemo_prorl.config import ConfigError
-from nemo_prorl.evaluation.benchmark import Metric
+from nemo_prorl.evaluation.benchmark import ScoreMetric
 from nemo_prorl.evaluation.journal import Known
 from nemo_prorl.evaluation.prompts import Loaded
 from nemo_prorl.run_folder.storage import replace_text
@@ -58,9 +58,9 @@ class PromptResult:
     def pass_at_1(self) -> float:
         return self.num_correct / self.num_samples
 
-    def score(self, metric: Metric) -> float:
+    def score(self, metric: ScoreMetric) -> float:
         """Returns the prompt's contribution to the benchmark's score."""
-        return self.reward if metric is Metric.reward else self.pass_at_1
+        return self.reward if metric is ScoreMetric.reward else self.pass_at_1
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class BenchmarkResult:
     """All results of one benchmark. Shares and scores are from 0 to 1."""
 
     name: str
-    metric: Metric
+    metric: ScoreMetric
     score: BootstrapMean
     """The paper's metric: pass@1 or the mean reward."""
     pass_at_k: dict[int, BootstrapMean]
@@ -158,7 +158,7 @@ class BenchmarkResult:
         return BenchmarkResult(
             **{
                 **stored,
-                "metric": Metric(data["metric"]),
+                "metric": ScoreMetric(data["metric"]),
                 "score": BootstrapMean(**data["score"]),
                 "pass_at_k": {int(k): BootstrapMean(**one) for k, one in data["pass_at_k"].items()},
                 "prompts": {uid: PromptResult(**one) for uid, one in data["prompts"].items()},
