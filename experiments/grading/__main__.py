@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.bench_reward import mistakes, papers_verdict, papers_verifiers, service
 from experiments.grading.outputs import MissingData, Outcome, all_cases, grade_all, plain_value
 from reward.client import RewardClient
-from reward.offline import Progress
+from reward.offline import ProgressBar
 
 
 # ------------------------------------------------------------------------------------- agreement
@@ -87,7 +87,7 @@ def alone(outcomes: Sequence[Outcome], workers: int) -> None:
     responses, golds = zip(*pairs, strict=True)
     verdicts = {"this service": [o.got == 1 for o in chosen]}
     verifiers = papers_verifiers()
-    progress = Progress(len(verifiers) * len(chosen), sys.stderr)
+    progress = ProgressBar(len(verifiers) * len(chosen), sys.stderr)
     with ProcessPoolExecutor(workers) as pool:
         for verifier in verifiers:
             verdicts[verifier] = []
@@ -142,7 +142,7 @@ def main() -> int:
     with service(workers) as (_, url), RewardClient(urls=[url]) as client:
         client.wait_until_ready(300)
         start = time.perf_counter()
-        outcomes = grade_all(client, cases, 2 * workers, Progress(len(cases), sys.stderr).step)
+        outcomes = grade_all(client, cases, 2 * workers, ProgressBar(len(cases), sys.stderr).step)
         seconds = time.perf_counter() - start
         agreement(outcomes)
         instructions(outcomes)

@@ -82,7 +82,7 @@ def test_the_command_prints_a_line_a_benchmark(
     for name, correct in (("start", [0, 1, 2]), ("last", [4, 5, 6])):
         results.write(tmp_path / name / results.RESULTS, {"key": "k"}, [result("aime2024", correct)])
         (tmp_path / name / "samples").mkdir()
-        line = '{"uid": "p0", "sample": 0, "key": "k", "response": "%s", "num_tokens": 1, "finish": "stop"}\n'
+        line = '{"uid": "aime2024/0", "sample": 0, "key": "k", "response": "%s", "num_tokens": 1, "finish": "stop"}\n'
         (tmp_path / name / "samples" / "aime2024.rank0.jsonl").write_text(line % ("word " * 15))
         folders.append(str(tmp_path / name))
     (tmp_path / "corpus.txt").write_text("word " * 30)
