@@ -60,7 +60,7 @@ def run_ranks(
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        process = PROCESSES.Process(target=_rank_main, args=(sender, environ, function, kwargs), daemon=True)
+        process = PROCESSES.Process(target=_rank_main, args=(sender, environ, function, kwargs))
         process.start()
         sender.close()
         processes.append(process)

@@ -48,8 +48,6 @@ class RewardConfig:
     """Maximum number of responses that a function gets in one call."""
     function_timeout_s: float = 60.0
     """Seconds that one call of a function may take; after that its responses count as not graded."""
-    function_python: str = ""
-    """Interpreter that runs the functions; empty: the one that runs the trainer."""
 
     def __post_init__(self) -> None:
         positive("reward", self, ["request_timeout_s", "ready_timeout_s", "function_timeout_s"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nemo_prorl.config import ConfigError, RewardConfig
-from nemo_prorl.reward_sources.functions import process
 from nemo_prorl.reward_sources.functions.grader import OFFERED, Item, arguments
+from nemo_prorl.reward_sources.functions.process import FunctionProcess
+from nemo_prorl.reward_sources.functions.worker import CallFailed, Description, FunctionUnusable
 from nemo_prorl.types import Prompt
 from reward.extract import THINK_END
 from reward.protocol import ScoreRequest
@@ -31,12 +31,6 @@ def check_functions(reward: RewardConfig, columns: Mapping[str, set[str]]) -> No
     graded. Raises ConfigError; standard error then has the traceback of the user's file.
 
     columns: of each file (`columns_of`), or of another source of rows, by a name for the message."""
-    if not reward.function:
-        return
-    if reward.function_python and shutil.which(reward.function_python) is None:
-        raise ConfigError(
-            f"reward.function_python={reward.function_python} is not a program: write the path of an interpreter."
-        )
     for text in reward.function:
         with _started(text, reward) as (_, function):
             if not any(function.wants(name) for name in OFFERED if name != "prompts"):
@@ -81,21 +75,16 @@ def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
         began = time.monotonic()
         try:
             values = running.call(arguments(description, batch), len(batch))
-        except process.CallFailed as error:
-            if error.is_network:
-                return (
-                    f"{called} {error}: a server that it asks does not answer from here, and a run would stop if it "
-                    "does not answer there."
-                )
-            is_slow = str(error).startswith("took longer")
-            advice = "make it faster, or raise reward.function_timeout_s" if is_slow else "correct it"
-            raise ConfigError(f"{called} {error}: {advice}.") from None
-        except process.FunctionUnusable as error:
-            raise ConfigError(f"{called} cannot be used: {error}.") from None
+        except CallFailed as error:
+            if not error.is_network:
+                advice = "correct it, or raise reward.function_timeout_s if it is only slow"
+                raise ConfigError(f"{called} {error}: {advice}.") from None
+            return (
+                f"{called} {error}: a server that it asks does not answer from here, and a run would stop if it does "
+                "not answer there."
+            )
         seconds = time.monotonic() - began
-    listed = ", ".join(
-        f"{value:g}" if isinstance(value, float | int) else f"nothing ({value})" for value in values
-    )
+    listed = ", ".join(f"nothing ({value})" if isinstance(value, str) else f"{value:g}" for value in values)
     hint = ""
     if not any(values) and all(_gold(item.prompt) for item in batch):
         hint = " These are the right answers: look whether it reads them as it should."
@@ -112,17 +101,13 @@ def _gold(prompt: Prompt) -> str:
 
 
 @contextmanager
-def _started(
-    text: str, reward: RewardConfig
-) -> Iterator[tuple[process.FunctionProcess, process.Description]]:
+def _started(text: str, reward: RewardConfig) -> Iterator[tuple[FunctionProcess, Description]]:
     """Yields a process like the run's that has imported the function, and what it says of it. Raises ConfigError."""
-    running = process.FunctionProcess(text, reward, log=None)
+    running = FunctionProcess(text, reward, log=None)
     try:
-        try:
-            description = running.start()
-        except process.FunctionUnusable as error:
-            raise ConfigError(f"reward.function={text} cannot be used: {error}.") from None
-        yield running, description
+        yield running, running.start()
+    except FunctionUnusable as error:
+        raise ConfigError(f"reward.function={text} cannot be used: {error}.") from None
     finally:
         running.end()
 

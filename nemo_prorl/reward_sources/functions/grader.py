@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import SERVICE, RewardConfig
-from nemo_prorl.reward_sources.functions import process
+from nemo_prorl.reward_sources.functions.process import FunctionProcess
+from nemo_prorl.reward_sources.functions.worker import CallFailed, Description, FunctionUnusable
 from nemo_prorl.types import PARTS, Prompt
 from reward.extract import is_open_thought, visible_text
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
@@ -51,14 +51,13 @@ class FunctionGrader:
     def __init__(self, text: str, config: RewardConfig, log: Path, digest: str) -> None:
         """text: FILE.py:NAME. log: the file for the function's output and tracebacks. digest: the SHA-256 that its file
         must have."""
-        self._process = process.FunctionProcess(text, config, log, digest)
+        self._process = FunctionProcess(text, config, log, digest)
         self.name, self.text, self.digest = self._process.name, text, digest
         self._log = log
         self._batch_size = config.function_batch
         self._waiting: deque[Item] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"reward-{self.name}")
+        self._is_closed = False
         self._has_graded = False
         self._failed_in_a_row = 0
         self._failed_for_good = ""
@@ -66,15 +65,11 @@ class FunctionGrader:
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
         """Returns a future with the function's value as the score, or without a score if the function gave none."""
         item = Item(request, prompt)
-        with self._changed:
-            if self._closed:
-                self._resolve(item, _RUN_HAS_ENDED)
-                return item.future
-            if self._thread is None:  # started here, because a rank that submits nothing needs no process
-                self._thread = threading.Thread(target=self._run, name=f"reward-{self.name}", daemon=True)
-                self._thread.start()
-            self._waiting.append(item)
-            self._changed.notify()
+        self._waiting.append(item)
+        try:
+            self._thread.submit(self._grade_waiting)  # finds nothing if an earlier batch has the item
+        except RuntimeError:  # it was closed
+            self._give_up_waiting(_RUN_HAS_ENDED)
         return item.future
 
     def check(self) -> None:
@@ -87,38 +82,32 @@ class FunctionGrader:
 
     def close(self) -> None:
         """Ends the process; responses that still wait get no score."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        while self._thread is not None and self._thread.is_alive():
+        if self._is_closed:
+            return
+        self._is_closed = True
+        ended = self._thread.submit(self._process.end)
+        while not ended.done():
             self._process.interrupt()  # more than once, because the thread may only now be starting the process
-            self._thread.join(0.1)
-        self._process.end()
+            wait([ended], timeout=0.1)
+        self._thread.shutdown()
         self._give_up_waiting(_RUN_HAS_ENDED)
 
-    def _run(self) -> None:
-        """Grades batches in a thread of its own, until `close`."""
-        while batch := self._next_batch():
-            why = _RUN_HAS_ENDED
-            try:
+    def _grade_waiting(self) -> None:
+        """Makes one batch of waiting items whose rows have the same columns, in order, and grades it."""
+        batch: list[Item] = []
+        while (
+            self._waiting
+            and len(batch) < self._batch_size
+            and self._waiting[0].columns == (batch or self._waiting)[0].columns
+        ):
+            batch.append(self._waiting.popleft())
+        why = _RUN_HAS_ENDED
+        try:
+            if batch and not self._is_closed:
                 self._grade(batch)
-            except Exception as error:  # our own defect, which must not leave anybody waiting forever
-                why = f"was not asked: {type(error).__name__}: {error}"
-            self._resolve_all([item for item in batch if not item.future.done()], why)
-
-    def _next_batch(self) -> list[Item]:
-        """Returns waiting items whose rows have the same columns, in order; empty once the grader is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            batch: list[Item] = []
-            while (
-                self._waiting
-                and not self._closed
-                and len(batch) < self._batch_size
-                and self._waiting[0].columns == (batch or self._waiting)[0].columns
-            ):
-                batch.append(self._waiting.popleft())
-            return batch
+        except Exception as error:  # our own defect, which must not leave anybody waiting forever
+            why = f"was not asked: {type(error).__name__}: {error}"
+        self._resolve([item for item in batch if not item.future.done()], why)
 
     def _grade(self, batch: Sequence[Item]) -> None:
         """Resolves each item as soon as its value, or why it has none, is known.
@@ -127,83 +116,64 @@ class FunctionGrader:
         a row. If none of ATTEMPTS calls has succeeded, in this batch and those before it, the waiting responses are not
         tried either, so that a function which hangs on everything stops the run soon.
         """
-        if self._failed_for_good:
-            self._resolve_all(batch, self._failed_for_good)
-            return
-        failure = self._try(batch)
-        if failure is None:
-            self._failed_in_a_row = 0
-            return
-        if self._failed_for_good or self._closed:
-            return
-        num_failed, any_graded = 1, False
-        for place, item in enumerate(batch if len(batch) > 1 else []):
-            failure = self._try([item])
-            if failure is None:
-                num_failed, any_graded = 0, True
-                continue
-            num_failed += 1
-            if self._failed_for_good or self._closed or num_failed == ATTEMPTS:
-                self._resolve_all(batch[place + 1 :], failure)
+        failure = self._failed_for_good or self._try(batch)
+        num_failed, any_graded = 1, not failure
+        for item in batch if failure and len(batch) > 1 else []:
+            if self._failed_for_good or self._is_closed or num_failed == ATTEMPTS:
                 break
+            failure_of_item = self._try([item])
+            any_graded |= not failure_of_item
+            num_failed = num_failed + 1 if failure_of_item else 0
+            failure = failure_of_item or failure
         self._failed_in_a_row = 0 if any_graded else self._failed_in_a_row + num_failed
-        if self._failed_in_a_row >= ATTEMPTS:
+        self._resolve([item for item in batch if not item.future.done()], failure)
+        if self._failed_in_a_row >= ATTEMPTS and not self._has_graded:
+            self._failed_for_good = failure
+        if self._failed_for_good or self._failed_in_a_row >= ATTEMPTS:
             self._failed_in_a_row = 0
-            self._give_up_waiting(failure or "")
-            if not self._has_graded:
-                self._failed_for_good = failure or ""
+            self._give_up_waiting(failure)
 
-    def _try(self, batch: Sequence[Item]) -> str | None:
-        """Makes one call, and resolves the items unless they are worth trying one by one. Returns why the call failed;
-        None if it succeeded."""
+    def _try(self, batch: Sequence[Item]) -> str:
+        """Makes one call, and resolves the items if it succeeds. Returns why it failed; empty if it succeeded."""
         try:
-            if self._closed:
-                raise process.CallFailed(_RUN_HAS_ENDED, again=False)
             values = self._process.call(arguments(self._process.start(), batch), len(batch))
-        except process.FunctionUnusable as error:
+        except FunctionUnusable as error:
             failure, again = f"cannot be used: {error}", False
-        except process.CallFailed as error:
+        except CallFailed as error:
             failure, again = str(error), error.again
         else:
             self._has_graded = True
             for item, value in zip(batch, values, strict=True):
-                self._resolve(item, value)
-            return None
-        if self._closed:
-            self._resolve_all(batch, _RUN_HAS_ENDED)
-        elif not again:
+                self._resolve([item], value)
+            return ""
+        if self._is_closed:
+            return _RUN_HAS_ENDED
+        if not again:
             self._failed_for_good = failure
-            self._resolve_all(batch, failure)
-            self._give_up_waiting(failure)
         elif len(batch) == 1:
-            self._resolve_all(batch, failure)
+            self._resolve(batch, failure)
         return failure
 
     def _give_up_waiting(self, why: str) -> None:
-        with self._changed:
-            items = list(self._waiting)
-            self._waiting.clear()
-        self._resolve_all(items, why)
+        with suppress(IndexError):  # until nothing waits; another thread may do the same
+            while True:
+                self._resolve([self._waiting.popleft()], why)
 
-    def _resolve_all(self, items: Sequence[Item], why: str) -> None:
+    def _resolve(self, items: Sequence[Item], value: float | str) -> None:
+        """Sets the items' result. value: their score, or why they have none, as the end of a sentence whose subject is
+        the function."""
         for item in items:
-            self._resolve(item, why)
-
-    def _resolve(self, item: Item, value: float | str) -> None:
-        """Sets the item's result. value: its score, or why it has none, as the end of a sentence whose subject is the
-        function."""
-        if isinstance(value, str):
-            reason = f"the reward function {self.name} {value} (see {self._log})"
-            item.future.set_result(ungraded(item.request.request_id, reason))
-            return
-        item.future.set_result(
-            ScoreResult(
-                request_id=item.request.request_id, status=GradeStatus.graded, score=value, verdict="function"
-            )
-        )
+            request_id = item.request.request_id
+            if isinstance(value, str):
+                result = ungraded(request_id, f"the reward function {self.name} {value} (see {self._log})")
+            else:
+                result = ScoreResult(
+                    request_id=request_id, status=GradeStatus.graded, score=value, verdict="function"
+                )
+            item.future.set_result(result)
 
 
-def arguments(function: process.Description, batch: Sequence[Item]) -> dict[str, list[Any]]:
+def arguments(function: Description, batch: Sequence[Item]) -> dict[str, list[Any]]:
     """Returns the arguments for a call: those available (OFFERED, and the rows' columns) that the function accepts."""
     given = {name: [make(item) for item in batch] for name, make in _MADE.items() if function.wants(name)}
     if function.takes_any and "completions" not in function.names:
@@ -331,18 +301,16 @@ def _when_all_are_there(
 ) -> Future[ScoreResult]:
     """Returns a future of what `mix` makes of all parts' results; it resolves when the last part does."""
     mixed: Future[ScoreResult] = Future()
-    lock, missing = threading.Lock(), set(parts)
 
-    def arrived(name: str, _: Future[ScoreResult]) -> None:
-        with lock:
-            missing.discard(name)
-            is_last = not missing
-        if is_last:
-            try:
-                mixed.set_result(mix({name: future.result() for name, future in parts.items()}))
-            except Exception as error:  # passed on to the future's owner
-                mixed.set_exception(error)
+    def wait_for(names: Sequence[str]) -> None:
+        """Waits for the parts one after the other, so that only the last callback of all mixes."""
+        if names:
+            parts[names[0]].add_done_callback(lambda _: wait_for(names[1:]))
+            return
+        try:
+            mixed.set_result(mix({name: future.result() for name, future in parts.items()}))
+        except Exception as error:  # passed on to the future's owner
+            mixed.set_exception(error)
 
-    for name, future in parts.items():
-        future.add_done_callback(partial(arrived, name))
+    wait_for(list(parts))
     return mixed

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from nemo_prorl.config import RewardConfig
+from nemo_prorl.reward_sources.functions.check import digest
+from nemo_prorl.reward_sources.functions.grader import FunctionGrader
 from nemo_prorl.types import Prompt
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
@@ -31,6 +35,11 @@ def a_request(prompt: Prompt, response: str, *, in_thought: bool = False) -> Sco
         in_thought=in_thought,
         task=prompt.task,
     )
+
+
+def grader(text: str, folder: Path, **options: Any) -> FunctionGrader:
+    """A grader of the function FILE.py:NAME, whose log is in a folder."""
+    return FunctionGrader(text, RewardConfig(**options), folder / "log.txt", digest(text))
 
 
 def grade(grader: Any, responses: list[str], prompts: list[Prompt] | None = None) -> list[ScoreResult]:

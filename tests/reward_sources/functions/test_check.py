@@ -25,7 +25,7 @@ from nemo_prorl.config import (
     TrainerConfig,
 )
 from nemo_prorl.config.compose import compose
-from nemo_prorl.data.rows import Row, RowFile, write_rows
+from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.distributed import Layout, Ranks
 from nemo_prorl.reward_sources.functions.check import (
     agreed_digests,
@@ -79,9 +79,9 @@ def test_what_can_be_called_is_accepted(tmp_path: Path, source: str) -> None:
     ("source", "said"),
     [
         ("def other(responses): ...", "the file has no score; its functions are other"),
-        ("", "the file has no score, nor any other function"),
+        ("", "the file has no score; its functions are none"),
         ("score = 3", "score is of type int, and not a function"),
-        ("class score: ...", "score is a class; name a function or an instance"),
+        ("class score: ...", "score is of type type, and not a function"),
         ("def score(responses:\n    pass", "cannot be imported: SyntaxError: .*line 1"),
         ("import nowhere", "cannot be imported: ModuleNotFoundError: No module named 'nowhere' .my_reward.py, line 1"),
         ("X = 1\nraise SystemExit(0)", "cannot be imported: SystemExit: 0 .my_reward.py, line 2"),
@@ -167,11 +167,7 @@ def test_what_a_call_returned_is_said(tmp_path: Path, source: str, said: str) ->
         ("def score(responses, task): return [row['gold'] for row in task]",
          r"raised KeyError: 'gold' \(my_reward.py, line 1\): correct it"),
         ("def score(responses): open('/no/such/file')", "raised FileNotFoundError"),
-        ("def score(responses): return 1.0", "returned a value of type float, not a list of numbers"),
-        ("def score(responses): return [1.0]", "returned 1 numbers for 4 responses"),
-        ("import time\ndef score(responses): time.sleep(60)",
-         "took longer than 0.5 s: make it faster, or raise reward.function_timeout_s"),
-        ("import os\ndef score(responses): os._exit(3)", "ended by itself, with exit code 3"),
+        ("import time\ndef score(responses): time.sleep(60)", "took longer than 0.5 s: .*reward.function_timeout_s"),
     ],
 )  # fmt: skip
 def test_a_call_that_fails_is_a_mistake(tmp_path: Path, source: str, said: str) -> None:
@@ -180,20 +176,9 @@ def test_a_call_that_fails_is_a_mistake(tmp_path: Path, source: str, said: str) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_and_a_missing_interpreter(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.py:score cannot be used: there is no such file"):
         check_functions(RewardConfig(function=[f"{tmp_path}/nowhere.py:score"]), {})
-    with pytest.raises(ConfigError, match="function_python=/no/python is not a program"):
-        checked(tmp_path, "def score(responses): ...", function_python="/no/python")
-
-
-def test_another_interpreter_runs_the_function(tmp_path: Path) -> None:
-    """The other interpreter has none of our packages."""
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    bare.chmod(0o755)
-    absent = "import importlib.util\nassert importlib.util.find_spec('numpy') is None\n"
-    checked(tmp_path, absent + "def score(responses): ...", function_python=str(bare))
 
 
 @pytest.mark.parametrize(
@@ -287,25 +272,6 @@ def test_one_function_needs_no_brackets(given: str) -> None:
     )
     assert config.reward.function == ["a.py:score"]
     assert config.reward.weight("score") == 0.5
-
-
-def test_further_columns_are_read_when_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "train.parquet"
-    write_rows(path, [ROW, dataclasses.replace(ROW, uid="b")])
-    table = pq.read_table(path)
-    pq.write_table(table.append_column("difficulty", [[0.5, None]]), path)
-    assert [row.extra for row in RowFile(path)] == [{}, {}]
-    rows = list(RowFile(path, with_extra=True))
-    assert [row.extra for row in rows] == [{"difficulty": 0.5}, {"difficulty": None}]
-    assert rows[0].columns == {
-        "uid": "a",
-        "domain": "haiku",
-        "source": "here",
-        "split": "train",
-        "messages": [{"role": "user", "content": "Write one."}],
-        "task": {},
-        "difficulty": 0.5,
-    }
 
 
 def test_the_command_says_it_before_anything_heavy(tmp_path: Path) -> None:
