@@ -36,13 +36,14 @@ from nemo_prorl.engines import environment
 environment.prepare()  # before torch and vLLM are imported
 
 from benchmarks.runs import build_tiny_policy  # noqa: E402
-from nemo_prorl import distributed, rerun  # noqa: E402
+from nemo_prorl import distributed  # noqa: E402
 from nemo_prorl.cluster.scale.here import ROWS, measured_flops  # noqa: E402
 from nemo_prorl.cluster.scale.roofline import Operations, operations  # noqa: E402
 from nemo_prorl.commands import train  # noqa: E402
 from nemo_prorl.config import RunConfig  # noqa: E402
 from nemo_prorl.demo import language  # noqa: E402
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture  # noqa: E402
+from nemo_prorl.questions import rerun  # noqa: E402
 from nemo_prorl.run_folder.run import OTHER, OUTSIDE_STEP, PHASES, read_run  # noqa: E402
 from nemo_prorl.training.step import StepResult  # noqa: E402
 from nemo_prorl.training.timing import Stopwatch  # noqa: E402

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.runs import Panel, Records, draw, points
 from nemo_prorl.config.compose import quoted
 from nemo_prorl.demo.language import TRAIN_FILES, write_prompts
-from nemo_prorl.fork import arms
+from nemo_prorl.questions import arms
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.run import PHASES
 from nemo_prorl.run_folder.storage import replace_text

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.demo.build import BASE, is_built
-from nemo_prorl.fork import arms
+from nemo_prorl.questions import arms
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text
 

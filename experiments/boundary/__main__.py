@@ -35,7 +35,7 @@ from experiments.boundary.results import Results, Run, from_json, gather, policy
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.data.rows import RowFile
 from nemo_prorl.demo import build
-from nemo_prorl.fork.arms import checkpoint_at
+from nemo_prorl.questions.arms import checkpoint_at
 from nemo_prorl.reward_sources.service import reward_service
 
 

@@ -17,7 +17,7 @@ from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.demo import build
 from nemo_prorl.demo.solved import read_samples
 from nemo_prorl.engines import environment
-from nemo_prorl.fork.arms import GOES_ON
+from nemo_prorl.questions.arms import GOES_ON
 
 LEARNING_RATE, RL_TEMPERATURE, UPDATES_PER_STEP = 1e-4, 1.2, 4
 """As in conf/laptop.yaml and the defaults."""

@@ -22,7 +22,7 @@ from benchmarks.runs import Records, points, train
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.demo import language
 from nemo_prorl.demo.language_tasks import HELD_OUT_TOPICS
-from nemo_prorl.fork import arms
+from nemo_prorl.questions import arms
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.samples import read_samples, sample_files
 from nemo_prorl.run_folder.storage import replace_text

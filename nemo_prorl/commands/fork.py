@@ -17,7 +17,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import check_writable
 
 if TYPE_CHECKING:
-    from nemo_prorl.fork.arms import ArmRun
+    from nemo_prorl.questions.arms import ArmRun
 
 DESCRIPTION = """\
   fork runs/mine --at 400 --steps 40 --seeds 3 --arm nothing \\
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     run_dir: Path = given.run_dir
     if not (run_dir / "checkpoints").is_dir():
         raise ConfigError(f"RUN_DIR={run_dir} has no checkpoints/: write the folder of a run.")
-    from nemo_prorl.fork import arms
+    from nemo_prorl.questions import arms
 
     parsed = [arms.Arm.parsed(text) for text in given.arm]
     if len(parsed) < 2:
@@ -109,8 +109,8 @@ def _launcher(stage: str) -> Path | None:
 def commands_of(runs: Sequence[ArmRun], num_ranks: int) -> list[str]:
     """Returns a line of shell for each run that is not finished: a job if the stage has a launcher, else a command for
     `num_ranks` ranks on this machine."""
-    from nemo_prorl.fork.arms import JOB_FILE
-    from nemo_prorl.fork.table import unfinished
+    from nemo_prorl.questions.arms import JOB_FILE
+    from nemo_prorl.questions.table import unfinished
 
     torchrun = f"torchrun --standalone --nproc-per-node={num_ranks} -m nemo_prorl"
     lines = []
@@ -125,8 +125,8 @@ def commands_of(runs: Sequence[ArmRun], num_ranks: int) -> list[str]:
 def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) -> int:
     """Trains what is not finished, one after the other. Returns the exit code of the first that neither finished nor
     failed for good, else 0."""
-    from nemo_prorl.fork.arms import train
-    from nemo_prorl.fork.table import cost_sentence, unfinished
+    from nemo_prorl.questions.arms import train
+    from nemo_prorl.questions.table import cost_sentence, unfinished
     from nemo_prorl.reward_sources.service import reward_service
     from nemo_prorl.run_folder.metrics_file import read_records
 
@@ -150,7 +150,7 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
 
 def _report(runs: Sequence[ArmRun], out: Path, *, at: int) -> int:
     """Prints the table of the finished runs and writes it, with a picture, beside them."""
-    from nemo_prorl.fork import table
+    from nemo_prorl.questions import table
     from nemo_prorl.run_folder.storage import replace_text
 
     results = table.results_of(runs)
@@ -158,7 +158,7 @@ def _report(runs: Sequence[ArmRun], out: Path, *, at: int) -> int:
         lines = [*table.table_lines(results, runs)]
         replace_text(out / "fork.json", json.dumps(table.as_json(results), indent=1) + "\n")
         replace_text(out / "fork.txt", "\n".join(lines) + "\n")
-        from nemo_prorl.fork.picture import draw_fork
+        from nemo_prorl.questions.picture import draw_fork
 
         draw_fork(runs, out / "fork.png", at=at)
         show(["", *lines, f"in {out}: fork.txt, fork.json, fork.png"])

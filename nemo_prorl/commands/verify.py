@@ -15,7 +15,8 @@ from nemo_prorl.engines import environment
 from nemo_prorl.run_folder import terminal
 
 if TYPE_CHECKING:
-    from nemo_prorl.rerun import Plan
+    from nemo_prorl.distributed import Ranks
+    from nemo_prorl.questions.rerun import RerunPlan
     from nemo_prorl.training.digest import Difference, StepDigest
 
 TOLERANCES = {Precision.fp32: 1e-5, Precision.bf16: 1e-2}
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         of_inputs = digests.steps.get(last, {}).get("of_inputs", "")
         if of_inputs in digests.inputs:
             _prepare(digests.inputs[of_inputs]["options"])
-        from nemo_prorl import rerun
+        from nemo_prorl.questions import rerun
 
         plan = rerun.plan(given.run, first, last, num_ranks=world_size_from_environment())
         parsing.check_model(plan.config)
@@ -98,18 +99,14 @@ def _range(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _verify(plan: Plan, tolerance: float | None, *, sample_again: bool) -> int:
-    from nemo_prorl import rerun
-    from nemo_prorl.distributed import initialise
+def _verify(plan: RerunPlan, tolerance: float | None, *, sample_again: bool) -> int:
     from nemo_prorl.engines.recorded import NotRecorded
+    from nemo_prorl.questions import rerun
     from nemo_prorl.training.digest import differences, digest_of
 
-    trainer = plan.config.trainer
-    ranks = initialise(trainer.tensor_parallel, trainer.pipeline_parallel)
+    ranks = _begin(plan, sample_again=sample_again)
     others = rerun.other_circumstances(plan, ranks)
     tolerance = TOLERANCES[plan.config.model.precision] if tolerance is None else tolerance
-    recorded = [] if sample_again else sorted(rerun.recorded_steps(plan))
-    _say(_heading(plan, recorded))
     _say(
         [
             f"Within {tolerance:g}, because of {'; '.join(others)}."
@@ -140,7 +137,13 @@ def _verify(plan: Plan, tolerance: float | None, *, sample_again: bool) -> int:
     return code
 
 
-def _heading(plan: Plan, recorded: Sequence[int]) -> list[str]:
+def _begin(plan: RerunPlan, *, sample_again: bool) -> Ranks:
+    """Joins the other ranks, and says what will be computed, and with which rollouts."""
+    from nemo_prorl.distributed import initialise
+    from nemo_prorl.questions import rerun
+
+    ranks = initialise(plan.config.trainer.tensor_parallel, plan.config.trainer.pipeline_parallel)
+    recorded = set() if sample_again else rerun.recorded_steps(plan)
     which = f"step {plan.first}" if plan.first == plan.last else f"steps {plan.first} to {plan.last}"
     if not recorded:
         how = "sampled and graded again"
@@ -148,7 +151,8 @@ def _heading(plan: Plan, recorded: Sequence[int]) -> list[str]:
         how = "with the recorded rollouts and verdicts"
     else:
         how = f"with the recorded rollouts and verdicts of {len(recorded)} step(s), the others sampled again"
-    return [f"{which} of {plan.run_dir}: {len(plan.steps)} step(s) from {plan.start}, {how}"]
+    _say([f"{which} of {plan.run_dir}: {len(plan.steps)} step(s) from {plan.start}, {how}"])
+    return ranks
 
 
 def _exact(found: Sequence[Difference], digest: StepDigest) -> list[str]:
@@ -170,11 +174,11 @@ def _exact(found: Sequence[Difference], digest: StepDigest) -> list[str]:
 
 
 def _within(
-    plan: Plan, step: int, found: Sequence[Difference], metrics: dict[str, Any], tolerance: float
+    plan: RerunPlan, step: int, found: Sequence[Difference], metrics: dict[str, Any], tolerance: float
 ) -> tuple[list[str], int]:
     """Returns lines and an exit code for a step whose bits need not be equal. Raises CannotVerify if it has other
     rollouts, so that no number can be compared."""
-    from nemo_prorl import rerun
+    from nemo_prorl.questions import rerun
     from nemo_prorl.training.digest import Phase
 
     discrete = (Phase.prompts, Phase.rollouts, Phase.verdicts, Phase.selection)
@@ -207,17 +211,13 @@ def _within(
     return [f"  {len(wrong)} of {len(names)} numbers DIFFER: {', '.join(pairs)}"], 1
 
 
-def _measure(plan: Plan, text: str, *, sample_again: bool) -> int:
-    from nemo_prorl import rerun
-    from nemo_prorl.distributed import initialise
-    from nemo_prorl.remeasure import load_metric
+def _measure(plan: RerunPlan, text: str, *, sample_again: bool) -> int:
+    from nemo_prorl.questions import rerun
+    from nemo_prorl.questions.remeasure import load_metric
     from nemo_prorl.run_folder.records import write_remeasured
 
     metric = load_metric(text)
-    trainer = plan.config.trainer
-    ranks = initialise(trainer.tensor_parallel, trainer.pipeline_parallel)
-    recorded = [] if sample_again else sorted(rerun.recorded_steps(plan))
-    _say(_heading(plan, recorded))
+    ranks = _begin(plan, sample_again=sample_again)
     lines = []
     with rerun.machinery(plan, ranks, sample_again=sample_again, watched=metric.watching) as (stepper, state):
         for step, result in zip(plan.steps, rerun.steps_again(plan, stepper, state), strict=True):

@@ -149,7 +149,7 @@ def step_command(
 
 def overrides(stage: str, run_dir: str, reward_dir: str, others: Sequence[str]) -> list[str]:
     """Returns the overrides of `doctor` and `train`, which compose the same configuration."""
-    # The file of a fork's arm (nemo_prorl/fork/arms.py) has all options of its stage, which is not in conf/stage/.
+    # The file of a fork's arm (nemo_prorl/questions/arms.py) has all options of its stage, which is not in conf/stage/.
     is_arm = any(word.endswith("/arm.yaml") for word in others)
     return [
         f"{'stage.name' if is_arm else 'stage'}={stage}",

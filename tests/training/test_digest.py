@@ -13,7 +13,7 @@ import pytest
 from nemo_prorl.algorithm.metrics import merge_statistics, update_statistics
 from nemo_prorl.config import AlgorithmConfig, ControllerConfig, ControllerMode, ShapingConfig
 from nemo_prorl.engines.interface import LossFunction, SamplingSettings
-from nemo_prorl.rerun import Plan, steps_again
+from nemo_prorl.questions.rerun import RerunPlan, steps_again
 from nemo_prorl.run_folder.records import DIGESTS, read_digests
 from nemo_prorl.training.digest import Difference, Phase, differences, digest_of
 from nemo_prorl.training.stages import StartingPoint
@@ -76,7 +76,7 @@ class Policy(ScriptedPolicy):
 class Again:
     """A recorded run, and the engines with which its steps are computed again."""
 
-    plan: Plan
+    plan: RerunPlan
     stepper: Stepper
     results: list[StepResult] = field(default_factory=list)
 
@@ -104,7 +104,7 @@ def recorded(folder: Path, **options: Any) -> Run:
 def again(run: Run, prompts: Any = None) -> Again:
     """prompts: the mix as it was before the run, if it is not a list."""
     lines = read_digests(run.folder).steps
-    plan = Plan(
+    plan = RerunPlan(
         run_dir=run.folder,
         first=1,
         last=max(lines),

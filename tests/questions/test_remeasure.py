@@ -9,7 +9,7 @@ import pytest
 
 from nemo_prorl.algorithm.metrics import UpdateStatistics
 from nemo_prorl.config import ConfigError
-from nemo_prorl.remeasure import load_metric
+from nemo_prorl.questions.remeasure import load_metric
 from nemo_prorl.run_folder.records import read_remeasured, write_remeasured
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import numpy as np
 import pytest
 
-from nemo_prorl.fork.paired import (
+from nemo_prorl.questions.paired import (
     MOST_SEEDS,
     Gain,
     Rewards,
@@ -18,24 +19,14 @@ from nemo_prorl.fork.paired import (
     t_quantile,
 )
 
-TABLE = {
-    1: 12.706,
-    2: 4.303,
-    3: 3.182,
-    4: 2.776,
-    5: 2.571,
-    7: 2.365,
-    10: 2.228,
-    29: 2.045,
-    60: 2.000,
-    120: 1.980,
-}
-"""Two-sided 95 % quantiles of Student's distribution, from the usual printed tables."""
 
-
-@pytest.mark.parametrize(("freedom", "quantile"), TABLE.items())
-def test_quantiles_are_those_of_printed_tables(freedom: int, quantile: float) -> None:
-    assert t_quantile(freedom) == pytest.approx(quantile, abs=5e-4)
+@pytest.mark.parametrize("freedom", [*range(1, 41), 60, 120, 999])
+def test_between_the_quantiles_lie_95_of_100_values(freedom: int) -> None:
+    """With t = sqrt(freedom) * tan(angle), the density of the angle is proportional to cos(angle)^(freedom - 1)."""
+    end = math.atan(t_quantile(freedom) / math.sqrt(freedom))
+    angles = (np.arange(200_000) + 0.5) / 200_000
+    inside, whole = (float(np.mean(np.cos(angles * to) ** (freedom - 1)) * to) for to in (end, math.pi / 2))
+    assert inside / whole == pytest.approx(0.95, abs=6e-5)
 
 
 def test_a_distribution_without_freedom_is_refused() -> None:

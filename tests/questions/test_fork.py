@@ -15,8 +15,8 @@ import pytest
 import torch
 import yaml
 
-from nemo_prorl.fork.arms import Arm, ArmRun, arm_runs, checkpoint_at
-from nemo_prorl.fork.table import ArmResult, results_of
+from nemo_prorl.questions.arms import Arm, ArmRun, arm_runs, checkpoint_at
+from nemo_prorl.questions.table import ArmResult, results_of
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from tests.conftest import ROOT

@@ -9,9 +9,9 @@ from statistics import fmean
 import pytest
 
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.fork.arms import Arm, ArmRun
-from nemo_prorl.fork.picture import draw_fork
-from nemo_prorl.fork.table import as_json, cost_sentence, results_of, table_lines, unfinished
+from nemo_prorl.questions.arms import Arm, ArmRun
+from nemo_prorl.questions.picture import draw_fork
+from nemo_prorl.questions.table import as_json, cost_sentence, results_of, table_lines, unfinished
 from nemo_prorl.run_folder.difficulty import write_validation
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.metrics_file import append_metrics
@@ -31,6 +31,9 @@ def an_arm(
         append_metrics(
             file, {"step": step, "stage": "main", "num_resets": 0, "validation/score": 0.25 + step / 100}
         )
+    append_metrics(
+        file, {"step": AT + 1, "stage": name, "reward/mean": 0.5, "objective/kl_to_reference": 9.0}
+    )
     for step in (AT, end):
         write_validation(
             run.folder,

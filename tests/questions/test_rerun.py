@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl import rerun
 from nemo_prorl.__main__ import main
-from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig
+from nemo_prorl.config import DataConfig, ExpManagerConfig, RunConfig, StageConfig
 from nemo_prorl.config.compose import to_dict
+from nemo_prorl.questions import rerun
 from nemo_prorl.run import step_inputs
 from nemo_prorl.run_folder.metrics_file import append_metrics
 from nemo_prorl.run_folder.records import DigestLog
+from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE
+from tests.training.test_stages import put_checkpoint
 
 FILES = {"z.parquet": 1.0, "a.parquet": 1.0}
 
@@ -56,6 +58,32 @@ def test_a_lost_checkpoint_is_named_before_anything_is_computed(resumed: Path) -
     assert rerun.plan(resumed, 2, 2).last == 2
     with pytest.raises(rerun.CannotVerify, match=r"went back to step 1 of stage main, and that checkpoint"):
         rerun.plan(resumed, 3, 3)
+
+
+def test_a_checkpoint_whose_content_has_changed_is_not_begun_with(resumed: Path) -> None:
+    """The next older one is, or none of the stage's; a checkpoint of the parent stage has no such substitute."""
+    folders = [put_checkpoint(resumed, "main", step, num_records=step) for step in (1, 3)]
+    for folder in folders:
+        (folder / "weights").write_bytes(b"1234")
+        write_manifest(folder, {})
+    assert rerun.plan(resumed, 4, 4).begins_after == 3
+    (folders[1] / "weights").write_bytes(b"1235")
+    assert rerun.plan(resumed, 4, 4).begins_after == 1
+    child = RunConfig(stage=StageConfig(name="child", parent="main"))
+    with pytest.raises(rerun.CannotVerify, match=r"stage child began with .*step-00000003-main, and"):
+        rerun._start(resumed, child, 5)
+
+
+def test_a_step_behind_others_with_other_options_is_refused(resumed: Path) -> None:
+    options = to_dict(RunConfig(data=DataConfig(train=FILES)))
+    options["trainer"]["learning_rate"] = 1e-3
+    log = DigestLog(resumed, 4)
+    log.begin(RunState(stage="main", step=4), {"options": options})
+    log.add(RunState(stage="main", step=5), {"phases": {}, "was_ahead": False})
+    with pytest.raises(
+        rerun.CannotVerify, match=r"step 1 on the way was trained with another trainer\.learning_rate"
+    ):
+        rerun.plan(resumed, 5, 5)
 
 
 @pytest.mark.parametrize(

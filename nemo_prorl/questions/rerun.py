@@ -52,7 +52,7 @@ class CannotVerify(ConfigError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RerunPlan:
     """How the steps `first` to `last` of a run will be computed again."""
 
     run_dir: Path
@@ -80,7 +80,7 @@ class Plan:
         return range(self.begins_after + 1, self.last + 1)
 
 
-def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> Plan:
+def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> RerunPlan:
     """Returns how to compute the steps again, from files alone. Raises CannotVerify with the reason if they cannot."""
     digests = read_digests(run_dir)
     if not digests.steps:
@@ -106,7 +106,7 @@ def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> Plan:
     inputs = digests.inputs[of_inputs]
     config = _config(run_dir, inputs["options"], num_ranks)
     start = _start(run_dir, config, first)
-    found = Plan(
+    found = RerunPlan(
         run_dir=run_dir,
         first=first,
         last=last,
@@ -140,7 +140,7 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     return [name for name in names if name in AFTER_ALL or not f"{name}.".startswith(between)]
 
 
-def other_circumstances(plan: Plan, ranks: Ranks) -> list[str]:
+def other_circumstances(plan: RerunPlan, ranks: Ranks) -> list[str]:
     """Returns what is different here from where the steps were trained, so that their numbers may differ in the last
     digits; empty if every bit has to be the same."""
     here, found = run.step_inputs(plan.config, ranks), []
@@ -160,7 +160,7 @@ def other_circumstances(plan: Plan, ranks: Ranks) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def steps_again(plan: Plan, stepper: Stepper, state: RunState) -> Iterator[StepResult]:
+def steps_again(plan: RerunPlan, stepper: Stepper, state: RunState) -> Iterator[StepResult]:
     """Yields the result of every step of the plan, which change policy and state as in the run. Collective. Raises
     NotRecorded. The stepper and the state are `machinery`'s."""
     stepper.refit(state, canary_limit=float("inf"))
@@ -175,7 +175,7 @@ def steps_again(plan: Plan, stepper: Stepper, state: RunState) -> Iterator[StepR
             _repeat_decision(plan, stepper, state)
 
 
-def _repeat_decision(plan: Plan, stepper: Stepper, state: RunState) -> None:
+def _repeat_decision(plan: RerunPlan, stepper: Stepper, state: RunState) -> None:
     """Resets the policy, or changes the mix, if the run did so after this step."""
     record = plan.metrics.get(state.step, {})
     action = record.get("controller", {}).get("action")
@@ -199,7 +199,7 @@ def _repeat_decision(plan: Plan, stepper: Stepper, state: RunState) -> None:
 
 @contextmanager
 def machinery(
-    plan: Plan,
+    plan: RerunPlan,
     ranks: Ranks,
     *,
     sample_again: bool = False,
@@ -214,35 +214,19 @@ def machinery(
         into = None
         if ranks.layout.world_size == 1:  # several ranks find converted files in the run's folder
             into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
-        yield stack.enter_context(
-            _machinery(plan, ranks, into, sample_again, watched, stopwatch or Stopwatch())
-        )
+        inputs = run.load_inputs(plan.config, ranks, is_resume=False, into=into)
+        config = inputs.config
+        seeds = {sampling_seed(config, step - 1): step for step in plan.steps}
+        recorded = ranks.on_main(lambda: set() if sample_again else recorded_steps(plan))
 
+        def records(seed: int) -> Records:
+            step = seeds.get(seed)
+            return read_rollouts(plan.run_dir, step) if step is not None and step in recorded else {}
 
-@contextmanager
-def _machinery(
-    plan: Plan,
-    ranks: Ranks,
-    into: Path | None,
-    sample_again: bool,
-    watched: Callable[[Policy], Policy],
-    stopwatch: Stopwatch,
-) -> Iterator[tuple[Stepper, RunState]]:
-    inputs = run.load_inputs(plan.config, ranks, is_resume=False, into=into)
-    config = inputs.config
-    seeds = {sampling_seed(config, step - 1): step for step in plan.steps}
-    recorded = ranks.on_main(lambda: set() if sample_again else recorded_steps(plan))
-
-    def records(seed: int) -> Records:
-        step = seeds.get(seed)
-        return read_rollouts(plan.run_dir, step) if step is not None and step in recorded else {}
-
-    with ExitStack() as stack:
         grader = other_sampler = None
         is_live = not recorded.issuperset(plan.steps)
         if is_live:
-            log_dir = into or plan.run_dir
-            grader = stack.enter_context(run.graders(config.reward, ranks, log_dir))
+            grader = stack.enter_context(run.graders(config.reward, ranks, into or plan.run_dir))
         policy, state = run.build_policy(config, ranks, plan.start)
         policy.finish_training()
         run.restore_prompts(inputs.prompts, state, is_resume=plan.start.is_resume)
@@ -260,13 +244,13 @@ def _machinery(
                 grader=RecordedGrader(sampler, grader),
                 prompts=inputs.prompts,
                 canary=None,
-                stopwatch=stopwatch,
+                stopwatch=stopwatch or Stopwatch(),
             ),
             state,
         )
 
 
-def recorded_steps(plan: Plan) -> set[int]:
+def recorded_steps(plan: RerunPlan) -> set[int]:
     """Returns the steps of the plan whose rollouts are recorded."""
     return {step for step, _ in rollout_files(plan.run_dir).all()} & set(plan.steps)
 
@@ -302,14 +286,17 @@ def _start(run_dir: Path, config: RunConfig, first: int) -> StartingPoint:
         raise CannotVerify(
             f"stage {stage.name} began with stage {stage.parent}, of which {run_dir} has no checkpoint any more."
         )
-    if stage.start_from is not StartFrom.best:
-        return StartingPoint(checkpoint=last, is_resume=False)
-    records = read_records(run_dir / "metrics.jsonl")[0]
-    begun = next(record for record in records if record["stage"] == stage.name)
-    if WENT_BACK not in begun:
-        return StartingPoint(checkpoint=last, is_resume=False)
-    best = _checkpoint_of(checkpoints, begun[WENT_BACK], stage.parent)
-    return StartingPoint(checkpoint=best, is_resume=False, last=last)
+    start = StartingPoint(checkpoint=last, is_resume=False)
+    if stage.start_from is StartFrom.best:
+        records = read_records(run_dir / "metrics.jsonl")[0]
+        begun = next(record for record in records if record["stage"] == stage.name)
+        if WENT_BACK in begun:
+            best = _checkpoint_of(checkpoints, begun[WENT_BACK], stage.parent)
+            start = StartingPoint(checkpoint=best, is_resume=False, last=last)
+    for needed in filter(None, (start.checkpoint, start.last)):
+        if changed := changed_content(needed.path):
+            raise CannotVerify(f"stage {stage.name} began with {needed.path}, and {changed}.")
+    return start
 
 
 def _checkpoint_of(checkpoints: list[Checkpoint], step: int, stage: str) -> Checkpoint:

@@ -9,8 +9,8 @@ from typing import Any
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.tables import ABSENT, Table, as_text
-from nemo_prorl.fork.arms import ArmRun
-from nemo_prorl.fork.paired import MOST_SEEDS, Gain, Rewards, gain, mean_reward
+from nemo_prorl.questions.arms import ArmRun
+from nemo_prorl.questions.paired import MOST_SEEDS, Gain, Rewards, gain, mean_reward
 from nemo_prorl.report.state import duration
 from nemo_prorl.run_folder.difficulty import read_rewards
 from nemo_prorl.run_folder.metrics_file import read_records

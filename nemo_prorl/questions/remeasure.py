@@ -21,7 +21,7 @@ Measured = UpdateStatistics | Sequence[UpdateStatistics]
 
 
 @dataclass(kw_only=True, eq=False)
-class Metric:
+class StepMetric:
     """A user's function, and what it has measured in the present step on this replica."""
 
     name: str
@@ -56,7 +56,7 @@ class Metric:
 class _WatchedPolicy:
     """A policy that lets a metric see each batch before the update on it."""
 
-    def __init__(self, policy: Policy, metric: Metric) -> None:
+    def __init__(self, policy: Policy, metric: StepMetric) -> None:
         self._policy, self._metric = policy, metric
 
     def __getattr__(self, name: str) -> Any:
@@ -72,7 +72,7 @@ class _WatchedPolicy:
         return self._policy.update(batch, loss_function)
 
 
-def load_metric(text: str) -> Metric:
+def load_metric(text: str) -> StepMetric:
     """Returns the metric that FILE.py:NAME names. Raises ConfigError."""
     file, _, name = text.rpartition(":")
     path = Path(file)
@@ -95,4 +95,4 @@ def load_metric(text: str) -> Metric:
             f"{name} in {path} takes ({', '.join(parameters)}): write `def {name}(step, policy)` to be called after "
             f"every step, or `def {name}(batch, policy)` to be called before every update."
         )
-    return Metric(name=name, function=function, of_updates=parameters[0] == "batch")
+    return StepMetric(name=name, function=function, of_updates=parameters[0] == "batch")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.fork.arms import ArmRun
-from nemo_prorl.fork.table import KL, TOKENS
+from nemo_prorl.questions.arms import ArmRun
+from nemo_prorl.questions.table import KL, TOKENS
 from nemo_prorl.report.drawings import INK, Curve, Drawing, Line, curve_of, scale_of
 from nemo_prorl.report.panels import Panel
 from nemo_prorl.report.pictures import picture

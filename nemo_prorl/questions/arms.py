@@ -25,7 +25,7 @@ import yaml
 
 from nemo_prorl.config import ConfigError, RunConfig, StartFrom
 from nemo_prorl.config.compose import compose, to_dict
-from nemo_prorl.rerun import changed_options
+from nemo_prorl.questions.rerun import changed_options
 from nemo_prorl.run import check_same_factors
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
@@ -41,23 +41,15 @@ from nemo_prorl.types import RunState
 PR_SET_PDEATHSIG = 1
 """Linux's name for the signal that a process gets when its parent ends."""
 ARM_FILE, JOB_FILE = "arm.yaml", "job.sh"
-SAME_IN_ALL = {
-    key: f"the arms would not compare, so write {key}=VALUE outside of --arm, for all of them, or leave it out"
-    for key in (
-        *("model.path", "model.precision", "data.train", "data.validation"),
-        *("reward.function", "reward.weights", *MEASURED_OPTIONS),
-    )
-}
-"""Option that must be the same in all arms -> what to write instead."""
-SET_BY_FORK = {
-    **dict.fromkeys(("seed",), "--seeds sets the seeds"),
-    **dict.fromkeys(("trainer.num_steps",), "--steps sets it"),
-    **dict.fromkeys(
-        ("stage.name", "stage.parent", "stage.start_from"), "an arm continues the checkpoint of --at"
-    ),
-    **dict.fromkeys(("exp_manager.explicit_log_dir",), "--out sets the folder"),
-}
-"""Option that no override may change -> what to write instead."""
+SET_BY_FORK = (
+    "seed", "trainer.num_steps", "stage.name", "stage.parent", "stage.start_from", "exp_manager.explicit_log_dir",
+)  # fmt: skip
+"""Options that follow from --seeds, --steps, --at and --out. All others may be changed for all arms together."""
+SAME_IN_ALL = (
+    "model.path", "model.precision", "data.train", "data.validation", "reward.function", "reward.weights",
+    *MEASURED_OPTIONS,
+)  # fmt: skip
+"""Options that one arm alone may not change: what is learned, what is measured, and by whom. All others may differ."""
 GOES_ON = ("stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=false")
 """Overrides of every arm before its own: a child stage that only goes on."""
 LOGGER_IDS = ("id", "version", "run_id", "resume")
@@ -164,7 +156,7 @@ def arm_runs(
     begun = compose(recorded, [], conf_dir=conf_dir)
     common = [*GOES_ON, *(_remixed(begun) if state.remixed else ()), *common]
     base = compose(recorded, common, conf_dir=conf_dir)
-    _check_same("the command", base, begun, SET_BY_FORK)
+    _check_same("the command", base, begun, SET_BY_FORK, "--at, --seeds, --steps and --out set it")
     if not base.data.validation:
         raise ConfigError(
             "data.validation is empty, and arms are compared by their held-out rewards: write data.validation=FILE."
@@ -172,8 +164,13 @@ def arm_runs(
     configs = {}
     for arm in arms:
         configs[arm] = compose(recorded, [*common, *arm.overrides], conf_dir=conf_dir)
-        _check_same(f"arm {arm.name}", configs[arm], base, SET_BY_FORK)
-        _check_same(f"arm {arm.name}", configs[arm], base, SAME_IN_ALL)
+        _check_same(
+            f"arm {arm.name}",
+            configs[arm],
+            base,
+            (*SET_BY_FORK, *SAME_IN_ALL),
+            "the arms would not compare, so leave it out, or write it outside of --arm, for all of them",
+        )
     seeds = range(base.seed, base.seed + num_seeds)
     return [
         _arm_run(arm, seed, without_servers_of_its_job(config), state.stage, num_steps, out)
@@ -205,9 +202,9 @@ def _arm_run(arm: Arm, seed: int, config: RunConfig, parent: str, num_steps: int
     return ArmRun(arm=arm, seed=seed, folder=folder, config=whole)
 
 
-def _check_same(who: str, config: RunConfig, other: RunConfig, options: Mapping[str, str]) -> None:
-    """Raises ConfigError for the first of the options that differs. options: name -> what to write instead."""
-    for key, instead in options.items():
+def _check_same(who: str, config: RunConfig, other: RunConfig, options: Sequence[str], instead: str) -> None:
+    """Raises ConfigError for the first of the options that differs. instead: what to do about it."""
+    for key in options:
         before, now = (attrgetter(key)(each) for each in (other, config))
         if before != now:
             raise ConfigError(f"{who} changes {key} from {before} to {now}: {instead}.")
