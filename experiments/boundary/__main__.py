@@ -12,6 +12,7 @@ small: it shows that the benchmark works, and nothing about the question.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -75,11 +76,14 @@ class Bench:
         return self.out / "base"
 
     def build_base(self, *, is_new: bool) -> None:
-        """Builds it in a process of its own, because a process holds one engine. is_new: trains another base policy
-        than the shipped one."""
+        """Builds it. is_new: trains another base policy than the shipped one, in a process of its own, because a process
+        holds one engine."""
         if not self.base.is_dir():
-            command = [sys.executable, "-m", "nemo_prorl.demo.build", str(self.base)]
-            subprocess.run([*command, *(["--train-policy"] if is_new else [])], check=True)
+            build.build(self.base)
+            if is_new:
+                policy = build.policy_folder(self.base)
+                shutil.rmtree(policy)
+                subprocess.run([sys.executable, "-m", "experiments.boundary.base_policy", str(policy)], check=True)
 
     def measure_base(self, temperature: float = measure.TEMPERATURE) -> Counts:
         """Returns the base policy's counts."""

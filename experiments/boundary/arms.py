@@ -110,9 +110,9 @@ def fine_tune(
     A batch draws problems that have a correct sample, then one of its correct samples, so that problems which the base
     solves rarely count as much as the others. `samples` is what `evaluate --samples` wrote for `prompts`.
     """
+    from experiments.boundary.supervised import train_supervised
     from nemo_prorl.config import TrainerConfig
     from nemo_prorl.demo.tiny_policy import END
-    from nemo_prorl.demo.warm_start import train_supervised
 
     rows = {row.uid: row for path in prompts for row in RowFile(path)}
     correct = correct_responses(samples)

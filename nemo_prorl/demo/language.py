@@ -25,7 +25,7 @@ from nemo_prorl.demo.language_tasks import (
     instructions,
 )
 from nemo_prorl.demo.run import Demo, Records
-from nemo_prorl.demo.solved import Counts, compare, read_samples, table
+from nemo_prorl.demo.solved import Counts, compare, compare_parts, read_samples, table
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -116,15 +116,12 @@ def _fingerprint() -> str:
 
 def show(out: Path, records: Records, before: Counts, after: Counts, k: int) -> dict[str, Any]:
     """See `run.Demo.show`."""
-    summary = {"k": k, **compare(before, after, k), "kinds": {}}
-    for kind in KINDS:
-        chosen = [uid for uid in before if kind_of(uid) == kind]
-        if chosen:
-            summary["kinds"][kind] = compare({u: before[u] for u in chosen}, {u: after[u] for u in chosen}, k)
+    kinds = compare_parts(before, after, k, kind_of, KINDS)
+    summary = {"k": k, **compare(before, after, k), "kinds": kinds}
     from nemo_prorl.demo import picture
 
-    picture.draw_kinds(out / "demo.png", records, summary["kinds"], k=k)
-    print("\n".join(table({**summary["kinds"], "all": summary}, k)) + "\n")
+    picture.draw_kinds(out / "demo.png", records, kinds, k=k)
+    print("\n".join(table({**kinds, "all": summary}, k)) + "\n")
     low, high = summary["pass_at_1_change_interval"]
     sentence = (
         f"pass@1 on all held-out problems changed by {summary['pass_at_1_change']:+.2f} (95 % interval over problems: "

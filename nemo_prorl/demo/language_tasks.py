@@ -32,7 +32,7 @@ SHOWN = (("6 + 7", 13), ("12 - 4", 8))
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleWording:
     """One of IFEval's rules: how a prompt asks for it, its id, and its arguments."""
 
     text: str
@@ -40,38 +40,36 @@ class Rule:
     arguments: Mapping[str, Any]
 
 
-RULES: tuple[tuple[Rule, ...], ...] = (
-    (Rule("Do not use any commas.", "punctuation:no_comma", {}),),
+RULES: tuple[tuple[RuleWording, ...], ...] = (
+    (RuleWording("Do not use any commas.", "punctuation:no_comma", {}),),
     (
-        Rule(
-            "Give it a title in double angular brackets, such as <<title>>.",
-            "detectable_format:title",
-            {},
+        RuleWording(
+            "Give it a title in double angular brackets, such as <<title>>.", "detectable_format:title", {}
         ),
     ),
     (
-        Rule(
+        RuleWording(
             "At the end add a postscript that begins with P.S.",
             "detectable_content:postscript",
             {"postscript_marker": "P.S."},
         ),
     ),
     (
-        Rule(
+        RuleWording(
             "Highlight at least 2 phrases with asterisks, such as *phrase*.",
             "detectable_format:number_highlighted_sections",
             {"num_highlights": 2},
         ),
     ),
     (
-        Rule(
+        RuleWording(
             "Use at least 2 placeholders in square brackets, such as [name].",
             "detectable_content:number_placeholders",
             {"num_placeholders": 2},
         ),
     ),
     tuple(
-        Rule(
+        RuleWording(
             f"Write exactly {count} bullet points that begin with * and a space.",
             "detectable_format:number_bullet_lists",
             {"num_bullets": count},
@@ -79,7 +77,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         for count in (2, 3)
     ),
     tuple(
-        Rule(
+        RuleWording(
             f"Use fewer than {count} words.",
             "length_constraints:number_words",
             {"relation": "less than", "num_words": count},
@@ -87,15 +85,15 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         for count in (12, 16, 20)
     ),
     tuple(
-        Rule(f"End with exactly: {phrase}", "startend:end_checker", {"end_phrase": phrase})
+        RuleWording(f"End with exactly: {phrase}", "startend:end_checker", {"end_phrase": phrase})
         for phrase in ("The end.", "That is all.", "Thank you.")
     ),
     tuple(
-        Rule(f"Use the words {one} and {other}.", "keywords:existence", {"keywords": [one, other]})
+        RuleWording(f"Use the words {one} and {other}.", "keywords:existence", {"keywords": [one, other]})
         for one, other in (("bright", "quiet"), ("river", "paper"), ("happy", "stone"))
     ),
     tuple(
-        Rule(
+        RuleWording(
             f"Do not use the words {one} and {other}.",
             "keywords:forbidden_words",
             {"forbidden_words": [one, other]},
@@ -103,7 +101,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         for one, other in (("the", "and"), ("is", "it"), ("a", "of"))
     ),
     tuple(
-        Rule(
+        RuleWording(
             f"Use the word {word} at least twice.",
             "keywords:frequency",
             {"keyword": word, "frequency": 2, "relation": "at least"},
@@ -111,7 +109,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         for word in ("bright", "quiet", "happy")
     ),
     tuple(
-        Rule(
+        RuleWording(
             f"Use the letter {letter} at least {count} times.",
             "keywords:letter_frequency",
             {"letter": letter, "let_frequency": count, "let_relation": "at least"},

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nemo_prorl.demo import solved
-from nemo_prorl.demo.solved import Counts, compare
+from nemo_prorl.demo.solved import Counts, compare, compare_parts
 from nemo_prorl.demo.tasks import GROUPS, TASKS, Level, group_of, level_of
 
 
@@ -25,22 +25,18 @@ def summarise(before: Counts, after: Counts, k: int) -> dict[str, Any]:
 
     Raises ValueError if the two measurements are not of the same problems.
     """
-    whole, afters = compare(before, after, k), by_level(after)
-    levels = [
-        {"task": level[0], "size": level[1], "group": group_of(level), **compare(counts, afters[level], k)}
-        for level, counts in by_level(before).items()
-    ]
-    groups = {}
-    for group in GROUPS:
-        chosen = [uid for uid in before if group_of(level_of(uid)) == group]
-        if chosen:
-            groups[group] = compare({u: before[u] for u in chosen}, {u: after[u] for u in chosen}, k)
+    whole = compare(before, after, k)
+    levels = compare_parts(before, after, k, level_of, by_level(before))
+    groups = compare_parts(before, after, k, lambda uid: group_of(level_of(uid)), GROUPS)
     return {
         "k": k,
         "samples_per_problem": min(total for total, _ in before.values()),
         **whole,
         "groups": groups,
-        "levels": levels,
+        "levels": [
+            {"task": level[0], "size": level[1], "group": group_of(level), **change}
+            for level, change in levels.items()
+        ],
     }
 
 

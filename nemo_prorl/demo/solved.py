@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, pass_at_k
+
+T = TypeVar("T")
 
 Counts = Mapping[str, tuple[int, int]]
 """Problem's uid -> (samples, right ones)."""
@@ -54,6 +56,17 @@ def compare(before: Counts, after: Counts, k: int) -> dict[str, Any]:
     found["unsolved_before"] = len(unsolved)
     found["newly_solved"] = sum(after[uid][1] > 0 for uid in unsolved)
     found["no_longer_solved"] = sum(right > 0 and after[uid][1] == 0 for uid, (_, right) in before.items())
+    return found
+
+
+def compare_parts(
+    before: Counts, after: Counts, k: int, part_of: Callable[[str], T], parts: Iterable[T]
+) -> dict[T, dict[str, Any]]:
+    """Returns `compare` of each of the parts that has problems. part_of: returns the part of a problem's uid."""
+    found = {}
+    for part in parts:
+        if chosen := [uid for uid in before if part_of(uid) == part]:
+            found[part] = compare({u: before[u] for u in chosen}, {u: after[u] for u in chosen}, k)
     return found
 
 

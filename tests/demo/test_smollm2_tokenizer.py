@@ -1,5 +1,4 @@
-"""Tests of SmolLM2's own tokenizer and chat template, in a model without its weights: what prompts become, where
-responses end, and what is trained on.
+"""Tests of SmolLM2's own tokenizer and chat template, without its weights: what texts and prompts become.
 
 The oracle spells texts by the definitions of GPT-2's bytes and of llama.cpp's "smollm", in loops.
 """
@@ -7,41 +6,25 @@ The oracle spells texts by the definitions of GPT-2's bytes and of llama.cpp's "
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import regex
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl import distributed
 from nemo_prorl.config import ModelConfig, RunConfig
-from nemo_prorl.data.batch import token_batch
 from nemo_prorl.data.mix import render
 from nemo_prorl.demo import smollm2
-from nemo_prorl.engines.interface import SamplingSettings
-from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks, stop_ids
-from nemo_prorl.engines.vllm.sampler import VllmSampler
-from nemo_prorl.types import Finish, FloatArray, Prompt, Rollout, TokenBatch
 from tests.data.conftest import make_row
-from tests.engines.conftest import run_ranks
-from tests.engines.megatron.helpers import plain_logprobs, run_config
-from tests.engines.vllm.conftest import run_config as sampler_config
 
 pytestmark = pytest.mark.slow
 
 VOCAB = 49_152
 END_OF_TEXT, IM_START, IM_END = 0, 1, 2
 NUM_SPECIAL = 17
-CHANCES = {IM_END: 0.15, IM_START: 0.2}
-"""Probabilities of tokens in a response; the rest is distributed over all tokens."""
-TEMPERATURE = 1.2
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 
 
@@ -54,26 +37,13 @@ def facts(gguf: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def folder(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a Llama with the tokenizer, whose next token does not depend on those before it."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    """Returns a folder with the tokenizer, and the configuration of a Llama that ends as the tokenizer does."""
+    from transformers import LlamaConfig
 
     folder = tmp_path_factory.mktemp("smollm2")
-    config = LlamaConfig(
-        vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=1024, tie_word_embeddings=False, bos_token_id=IM_START,
-        eos_token_id=IM_END, pad_token_id=IM_END,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config).float()
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.02 + name.endswith("norm.weight"))
-        model.model.embed_tokens.weight[:, 0] += 1
-        seen = model.model(torch.arange(16)[None]).last_hidden_state[0, :, 0].mean()
-        rest = math.log(VOCAB / (1 - sum(CHANCES.values())))
-        for token, chance in CHANCES.items():
-            model.lm_head.weight[token, 0] += TEMPERATURE / seen * (rest + math.log(chance))
-    model.save_pretrained(folder)
+    LlamaConfig(
+        vocab_size=VOCAB, bos_token_id=IM_START, eos_token_id=IM_END, pad_token_id=IM_END
+    ).save_pretrained(folder)
     smollm2.build_tokenizer(facts).save_pretrained(folder)
     return folder
 
@@ -244,81 +214,3 @@ def test_a_turn_ends_where_sampling_stops(folder: Path, tokenizer: Any) -> None:
     assert max(tokenizer.get_vocab().values()) == VOCAB - 1
     assert len(tokenizer.get_vocab()) == VOCAB
     assert tokenizer.all_special_ids == [IM_START, IM_END, END_OF_TEXT]
-
-
-# Responses
-
-
-@pytest.fixture(scope="module")
-def rollouts(folder: Path, tokenizer: Any) -> Iterator[list[Rollout]]:
-    """Returns rollouts that vLLM samples after the conversations; some open a turn, some end, and some do neither."""
-    sampler = VllmSampler(
-        sampler_config(folder, max_prompt_tokens=128, max_response_tokens=16),
-        distributed.initialise(1, 1),
-        tokenizer,
-    )
-    prompts: list[Prompt] = [
-        render(make_row(name, messages=tuple(messages)), tokenizer)
-        for name, (messages, _) in CONVERSATIONS.items()
-    ]
-    options = SamplingSettings(
-        num_rollouts=8, temperature=TEMPERATURE, top_p=1.0, max_response_tokens=16, seed=5
-    )
-    try:
-        yield [
-            rollout for group in sampler.sample(prompts, options, lambda rollout: None) for rollout in group
-        ]
-    finally:
-        sampler.close()
-
-
-def test_a_response_stops_at_the_end_of_a_turn_and_nowhere_else(rollouts: list[Rollout]) -> None:
-    for rollout in rollouts:
-        ids = rollout.token_ids.tolist()
-        assert IM_END not in ids[:-1]
-        assert (ids[-1] == IM_END) is (rollout.finish is Finish.stop)
-        assert len(ids) == 16 or rollout.finish is Finish.stop
-    assert {rollout.finish for rollout in rollouts} == {Finish.stop, Finish.length}
-
-
-def test_the_text_keeps_other_special_tokens_and_leaves_out_the_end(
-    rollouts: list[Rollout], speller: Speller
-) -> None:
-    for rollout in rollouts:
-        ids = [index for index in rollout.token_ids.tolist() if index != IM_END]
-        assert rollout.text == speller.decode(ids)
-        assert rollout.text.count("<|im_start|>") == ids.count(IM_START)
-    assert sum("<|im_start|>" in rollout.text for rollout in rollouts) > len(rollouts) / 4
-
-
-def test_the_end_of_a_response_is_trained_on_and_no_other_end_or_padding(rollouts: list[Rollout]) -> None:
-    batch = token_batch(rollouts)
-    for rollout, ids, mask in zip(rollouts, batch.token_ids_BT, batch.response_mask_BT, strict=True):
-        start, stop = len(rollout.prompt.token_ids), len(rollout.prompt.token_ids) + len(rollout.token_ids)
-        assert mask.nonzero()[0].tolist() == list(range(start, stop))
-        assert ids[mask].tolist() == rollout.token_ids.tolist()
-        assert IM_END in ids[:start]
-        assert (IM_END in ids[mask]) is (rollout.finish is Finish.stop)
-    assert len({len(rollout.token_ids) + len(rollout.prompt.token_ids) for rollout in rollouts}) > 4
-
-
-def megatron_logprobs(folder: Path, batch: TokenBatch) -> FloatArray:
-    return MegatronPolicy(run_config(folder, temperature=TEMPERATURE), distributed.initialise(1, 1)).logprobs(
-        batch
-    )
-
-
-def test_padding_and_ends_have_the_log_probabilities_of_transformers(
-    folder: Path, rollouts: list[Rollout]
-) -> None:
-    """Transformers has each row alone, without padding. An end is about as likely as the model was made to have it."""
-    batch = token_batch(rollouts)
-    (found,) = run_ranks(megatron_logprobs, 1, folder=folder, batch=batch)
-    np.testing.assert_allclose(found, plain_logprobs(folder, batch, TEMPERATURE), atol=2e-5, rtol=0)
-    ends = batch.response_mask_BT & (batch.token_ids_BT == IM_END)
-    np.testing.assert_allclose(np.exp(found[ends]), CHANCES[IM_END], rtol=0.2)
-    for row, rollout in zip(found, rollouts, strict=True):
-        start = len(rollout.prompt.token_ids)
-        np.testing.assert_allclose(
-            row[start : start + len(rollout.token_ids)], rollout.sampler_logprobs, atol=1e-4, rtol=0
-        )

@@ -1,4 +1,5 @@
-"""Supervised training of a tiny policy, on the same Megatron engine that RL trains it with."""
+"""Supervised training of a tiny policy on the same Megatron engine that RL trains it with: the base policy
+(base_policy.py) and the control (arms.py)."""
 
 from __future__ import annotations
 
