@@ -206,16 +206,6 @@ def test_the_largest_ratio_is_told_even_if_it_overflows(make_batch):
     assert merged["objective/dual_clip_fraction"] == 0.25, "a token of advantage 0 has no gradient to stop"
 
 
-def test_correction_off_reports_weights_of_one(random_batch):
-    batch = random_batch(1, [3, 2])
-    merged = merge_statistics(
-        [update_statistics(report_on(batch, 0), batch, AlgorithmConfig(correction_high=1.01))]
-    )
-    assert merged["objective/importance_weight_mean"] == 1.0
-    assert merged["objective/importance_limited_fraction"] == 0.0
-    assert merged["objective/dual_clip_fraction"] == 0.0
-
-
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -50.0])
 @pytest.mark.parametrize("correction", CorrectionLevel)
 def test_nothing_outside_the_response_counts(junk, correction, random_batch):
@@ -235,17 +225,6 @@ def test_a_row_without_response_is_no_rollout(make_batch):
     merged = merge_statistics([update_statistics(report_on(padded, 0), padded, CONFIG)])
     assert merged["objective/advantage_max"] == 0.5
     assert merged["objective/advantage_std"] == 1.0
-
-
-def test_the_first_update_of_a_step_has_moved_nothing(random_batch):
-    batch = random_batch(5, [4, 3])
-    report = report_on(batch, 0)
-    report.current_logprobs_BT[:] = batch.old_logprobs_BT
-    merged = merge_statistics([update_statistics(report, batch, CONFIG)])
-    for name in ("mean", "min", "max", "p01", "p99"):
-        assert merged[f"objective/ratio_{name}"] == 1.0
-    for name in ("clip_low_fraction", "clip_high_fraction", "approx_kl_to_old"):
-        assert merged[f"objective/{name}"] == 0.0
 
 
 @pytest.mark.parametrize("estimator", KlEstimator)
@@ -302,15 +281,6 @@ def test_the_effective_sample_size_is_split_by_the_age_of_the_rollouts(random_ba
         f"objective/effective_sample_share_age_{age}": pytest.approx(effective_share(of_age), rel=1e-9)
         for age, of_age in logs.items()
     }
-
-
-@pytest.mark.parametrize(("gap", "share"), [(0.0, 1.0), (-300.0, 1.0), (300.0, 1.0)])
-def test_an_effective_sample_size_is_finite_however_far_the_sampler_is(gap, share, make_batch):
-    batch = make_batch(advantages=[1.0], old=[[-1.0, -2.0]], sampler=[[-1.0 - gap, -2.0 - gap]])
-    report = report_on(batch, 0)
-    report.current_logprobs_BT[:] = batch.old_logprobs_BT
-    merged = merge_statistics([update_statistics(report, batch, CONFIG)])
-    assert merged["objective/effective_sample_share"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize("mode", list(CorrectionMode))

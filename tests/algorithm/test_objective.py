@@ -196,17 +196,3 @@ def test_loss_and_gradient_do_not_depend_on_the_split(seed, cuts, config, random
         torch.testing.assert_close(
             *(gradients(x, current)[0] for x in (split, whole)), rtol=1e-12, atol=1e-14
         )
-
-
-def test_dividing_by_the_micro_batch_instead_would_depend_on_the_split(random_batch, totals_of):
-    """The mistake that global totals prevent; re-expressed from OpenRLHF tests/test_loss_aggregation.py (uneven
-    micro-batches)."""
-    batch = random_batch(1, [1, 5])
-    current, entropy = current_and_entropy(batch, 1)
-    loss = partial(policy_loss, config=BARE, entropy_coefficient=0.0)
-    halves = [
-        (batch.select([0]), current[:1, :3], entropy[:1, :3]),
-        (batch.select([1]), current[1:], entropy[1:]),
-    ]
-    mean_of_means = sum(loss(c, e, part, totals_of(part)).item() for part, c, e in halves) / 2
-    assert mean_of_means != pytest.approx(loss(current, entropy, batch, totals_of(batch)).item(), rel=1e-3)

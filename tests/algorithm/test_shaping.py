@@ -18,7 +18,6 @@ from nemo_prorl.algorithm.shaping import (
     is_malformed_thought,
     length_penalty_is_on,
     outline,
-    overlong_ramp,
     shape_reward,
     unshaped,
 )
@@ -118,21 +117,10 @@ def test_vectors_of_nemo_rl_stop_properly(factor, expected):
     assert rewards == pytest.approx(expected)
 
 
-def test_factor_zero_makes_an_unfinished_answer_worthless():
-    config = ShapingConfig(termination_factor=0.0)
-    assert [shaped(s, 25, config, Finish.length) for s in (1.0, 0.5, 0.0)] == [0.0, 0.0, 0.0]
-
-
 def test_vectors_of_verl_dapo_reward_manager():
     """verl tests/workers/reward_manager/test_dapo_on_cpu.py: score 0.5, 4 tokens of 4, buffer 2."""
     config = ShapingConfig(overlong_buffer_share=2 / 4, overlong_penalty=1.0)
     assert shaped(0.5, 4, config, limit=4) == -0.5
-
-
-def test_both_parts_add_up():
-    config = ShapingConfig(termination_factor=0.5, overlong_buffer_share=10 / 25, overlong_penalty=0.4)
-    assert shaped(0.8, 25, config, Finish.length) == pytest.approx(0.8 * 0.5 - 0.4)
-    assert shaped(0.8, 20, config, Finish.stop) == pytest.approx(0.8 - 0.4 * 0.5)
 
 
 @pytest.mark.parametrize("score", [-3.0, -0.1, 0.0, 0.5, 1.0, 7.0])
@@ -149,12 +137,6 @@ def test_a_factor_never_makes_an_unfinished_response_better(score, factor):
 def test_what_is_no_score_is_refused(score):
     with pytest.raises(ValueError, match="score"):
         shaped(score, 3, ShapingConfig())
-
-
-@given(num_tokens=st.integers(0, 50), buffer=st.integers(1, 25), scale=st.integers(1, 300))
-def test_the_ramp_is_the_same_at_every_scale(num_tokens, buffer, scale):
-    ramp = overlong_ramp(num_tokens, 25, buffer / 25)
-    assert overlong_ramp(scale * num_tokens, scale * 25, buffer / 25) == pytest.approx(ramp, abs=1e-9)
 
 
 # The scheduled cosine length penalty of ProRL v2

@@ -63,14 +63,6 @@ def test_a_run_of_other_work_is_not_compared(peer: ModuleType, work: Any) -> Non
         peer.steps_of_trl([{"update": work.updates_per_step + 1, "logs": {}}], work)
 
 
-def test_held_out_prompts_cost_no_seconds(peer: ModuleType) -> None:
-    records = peer.with_seconds(
-        [{"step": 0, "time/validation_s": 9.0}, {"step": 1, "time/step_s": 2.0, "time/validation_s": 9.0},
-         {"step": 2, "time/step_s": 3.0}]
-    )  # fmt: skip
-    assert [record["seconds"] for record in records] == [0.0, 2.0, 5.0]
-
-
 def curve(peer: ModuleType, rewards: list[float | None], step_s: float = 2.0) -> Any:
     """Returns records of steps of `step_s` seconds with the given validation rewards; None: no validation."""
     records: list[dict[str, Any]] = []
@@ -112,20 +104,6 @@ def test_ratios_pair_seeds_and_are_above_1_where_ours_is_better(peer: ModuleType
     assert found["trl_vllm"]["tokens_per_s"] == pytest.approx([1.5, 2.0, 2.5])
     assert found["trl_vllm"]["peak_mib"] == pytest.approx([0.5, 1.25, 2.0])
     assert found["trl_vllm"]["s_to_0.5"] is None  # one of the runs never gets there
-
-
-def test_first_steps_are_not_measured(peer: ModuleType) -> None:
-    records = curve(peer, [0.1, 0.2, 0.3, 0.4])
-    records[1]["time/step_s"] = records[2]["time/step_s"] = 1000.0
-    assert peer.summary(records, 1.0)["step_s_max"] == 2.0
-
-
-def test_the_table_has_a_line_an_arm_and_a_ratio_to_each_other(peer: ModuleType) -> None:
-    runs = {arm: [curve(peer, [0.1, 0.6, 0.8, 0.95])] for arm in ("ours", "trl_vllm")}
-    lines = peer.table(peer.compare(runs, {arm: [1.0] for arm in runs})).splitlines()
-    heads = [line.split("|")[1].strip() for line in lines[2:]]
-    assert heads == ["ours", "TRL, vLLM colocated", "ratio to TRL, vLLM colocated"]
-    assert len({line.count("|") for line in lines}) == 1
 
 
 @pytest.mark.parametrize("name", ["laptop", "smollm2", "smollm2_tail"])
@@ -226,17 +204,6 @@ def test_trl_is_rewarded_as_our_side_is() -> None:
     )
     assert found == [1.0, 0.0, 0.25, None]
     assert clock.num_rollouts == 4
-
-
-def test_without_trl_it_says_what_to_do(
-    peer: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without .venv-trl the benchmark ends before anything is built or trained."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["bench_peer.py"])
-    with pytest.raises(SystemExit, match=r"^error: \.venv-trl/bin/python does not exist: `make bench`"):
-        peer.main()
-    assert not list(tmp_path.iterdir())
 
 
 def test_memory_counts_what_was_started_but_for_the_service(peer: ModuleType) -> None:

@@ -7,7 +7,6 @@ import itertools
 import pstats
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +14,11 @@ import numpy as np
 import pytest
 
 from benchmarks.profile_step import (
-    KERNEL,
     REST,
     ProfilingStopwatch,
     forward,
     operations_of,
     padding_of,
-    place,
 )
 from nemo_prorl.cluster.scale.known import shape_of
 from nemo_prorl.config import AlgorithmConfig, KlIn, RunConfig, TrainerConfig
@@ -75,21 +72,6 @@ def test_functions_are_found_in_their_phase_and_nowhere_else(stopwatch: Profilin
     assert "in_phase" in found["updates_s"] & found["refit_s"]
     assert "between_phases" not in found["updates_s"] | found["refit_s"]
     assert stopwatch.seconds["updates_s"] >= stopwatch.seconds["refit_s"] > 0
-
-
-def test_what_follows_a_step_is_in_no_profile(stopwatch: ProfilingStopwatch) -> None:
-    step(stopwatch)
-    stopwatch.switch_to("")
-    before = {phase: len(pstats.Stats(p).stats) for phase, p in stopwatch.profiles.items()}  # type: ignore[attr-defined]
-    sorted([2, 1], key=lambda value: -value)
-    assert {phase: len(pstats.Stats(p).stats) for phase, p in stopwatch.profiles.items()} == before  # type: ignore[attr-defined]
-
-
-def test_places_are_told_from_the_root_or_from_their_package() -> None:
-    root = Path(__file__).resolve().parents[2]
-    assert place(str(root / "nemo_prorl/run.py"), 3, "train") == "nemo_prorl/run.py:3 train"
-    assert place(str(root / ".venv/lib/site-packages/torch/nn/x.py"), 1, "f") == "torch/nn/x.py:1 f"
-    assert place("~", 0, "<built-in method x>") == "<built-in method x>"
 
 
 # ------------------------------------------------------------------------------------- operations
@@ -175,22 +157,3 @@ def test_padding_is_what_passes_compute_beyond_their_rows() -> None:
     rows = {(0, 0): prepared(3, 2), (0, 1): prepared(3, 4), (1, 0): prepared(5, 1)}
     assert padding_of(step_of(rows, 2, 1)) == pytest.approx(2 / 20)
     assert padding_of(step_of(rows, 2, 1, trainer=TrainerConfig(micro_batch_tokens=7))) == 0
-
-
-@pytest.mark.parametrize(
-    ("where", "is_kernel"),
-    [
-        ("<built-in method torch.matmul>", True),
-        ("<method 'matmul' of 'torch._C.TensorBase' objects>", True),
-        ("<built-in method torch._ops._C.onednn_mm>", True),
-        ("<method 'addmm_' of 'torch._C.TensorBase' objects>", True),
-        ("<built-in method torch._C._nn.scaled_dot_product_attention>", True),
-        ("<built-in method torch._ops._C.cpu_attention_with_kv_cache>", True),
-        ("nemo_prorl/engines/megatron/vocab_parallel.py:175 _product", True),
-        ("megatron/core/transformer/attention.py:1371 get_query_key_value_tensors", False),
-        ("<built-in method torch._C._nn.silu>", False),
-        ("<method 'sum' of 'torch._C.TensorBase' objects>", False),
-    ],
-)
-def test_kernels_are_told_from_what_calls_them(where: str, is_kernel: bool) -> None:
-    assert bool(KERNEL.search(where)) is is_kernel

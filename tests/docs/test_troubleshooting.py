@@ -42,17 +42,4 @@ def is_in_code(message: str) -> bool:
 @pytest.mark.parametrize("message", MESSAGES)
 def test_the_code_can_give_the_message(message: str) -> None:
     assert is_in_code(message)
-
-
-def test_messages_are_found_on_the_page() -> None:
-    assert len(MESSAGES) > 10
-    assert len(set(MESSAGES)) == len(MESSAGES)
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    "message",
-    ["the reward service will not start", "grading … more than reward.max_share", "no such sentence"],
-)
-def test_a_message_that_nothing_gives_is_seen(message: str) -> None:
-    assert not is_in_code(message)
+    assert not is_in_code(f"{message}, or nothing of the kind")

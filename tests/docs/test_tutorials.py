@@ -129,7 +129,3 @@ def test_a_submission_is_shown(folder: Path, service: str) -> None:
     assert "stage main can start" in said
     assert "sbatch --parsable" in said
     assert not (folder / "runs" / "first").exists()
-
-
-def test_a_command_over_two_lines_is_one() -> None:
-    assert commands("a b \\\n    c='d e'  # said\n\nf\n") == [["a", "b", "c=d e"], ["f"]]

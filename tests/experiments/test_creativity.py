@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
 from pathlib import Path
 
@@ -14,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import experiments.creativity.__main__ as command  # noqa: E402
-from experiments.creativity.corpus import documents  # noqa: E402
 from experiments.creativity.index import creativity_indices  # noqa: E402
 from nemo_prorl.evaluation import results  # noqa: E402
 from tests.evaluation.test_comparison import result  # noqa: E402
@@ -44,35 +41,6 @@ def test_the_creativity_index_is_that_of_its_definition() -> None:
     assert found == pytest.approx([brute_force_index(text, corpus) for text in texts])
     assert found[1] == 0.0
     assert creativity_indices(["z " * 20, "too short"], []) == [8.0, None]
-
-
-def test_the_corpus_may_be_split_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text file is read in pieces; runs of words across a boundary must be found."""
-    rng = np.random.default_rng(2)
-    text = " ".join(rng.choice(list("abcdefgh"), 3000))
-    (tmp_path / "whole.txt").write_text(text)
-    copied, other = text[400:800], " ".join(rng.choice(list("stuvwxyz"), 200))
-    for characters in (64, 131, 1 << 20):
-        monkeypatch.setattr("experiments.creativity.corpus.PIECE_CHARACTERS", characters)
-        assert creativity_indices([copied, other], documents(tmp_path)) == [0.0, 8.0]
-
-
-def test_documents_and_texts_do_not_run_into_each_other() -> None:
-    first, second = "a b c d e f g h", "i j k l m n o p"
-    assert creativity_indices([f"{first} {second}"], [first, second])[0] == pytest.approx(
-        brute_force_index(f"{first} {second}".split(), [first.split(), second.split()])
-    )
-    apart = ["z " * 12 + "a b c d", "e f g h" + " z" * 12]
-    assert creativity_indices(apart, ["a b c d e f g h"] * 3) == [8.0, 8.0]
-    assert creativity_indices(["", "a b c"], ["a b c"]) == [None, None]
-    assert creativity_indices([], ["a"]) == []
-
-
-def test_shards_of_json_lines_under_the_name_json_are_streamed(tmp_path: Path) -> None:
-    lines = [json.dumps({"text": "a b c d e f g h i j k l", "id": n}) for n in range(3)]
-    with gzip.open(tmp_path / "v1_6-0000.json.gz", "wt") as file:
-        file.write("\n".join(lines))
-    assert len(list(documents(tmp_path))) == 3
 
 
 def test_the_command_prints_a_line_a_benchmark(

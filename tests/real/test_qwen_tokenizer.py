@@ -319,17 +319,6 @@ def test_padded_vocabulary_changes_no_log_probability(runs: Runs) -> None:
         np.testing.assert_allclose(seen.probe_logprobs, wanted, atol=1e-5, rtol=0)
 
 
-def test_prompts_of_a_run_are_rendered_by_the_template(runs: Runs, tokenizer: Any) -> None:
-    texts = {group.prompt.text for group in runs.alone.steps[0].sampled}
-    for text in texts:
-        system, question = text.split("<|im_start|>user\n")
-        number = int(question.split("?")[0])
-        words = "Answer yes or no." if number % 2 else DEFAULT_SYSTEM
-        assert system == f"<|im_start|>system\n{words}<|im_end|>\n"
-        assert question == f"{number}?<|im_end|>\n<|im_start|>assistant\n"
-    assert len({text.split("<|im_start|>user")[0] for text in texts}) == 2, "with and without a system turn"
-
-
 def test_a_response_stops_at_either_end_token_and_nowhere_else(runs: Runs) -> None:
     ends = set()
     for rollout in runs.rollouts:
@@ -354,20 +343,6 @@ def test_the_text_keeps_the_tags_and_leaves_out_the_end(runs: Runs, as_published
     assert unnamed > len(runs.rollouts) / 4
     assert sum(rollout.text.startswith("<think>") for rollout in runs.rollouts) > len(runs.rollouts) / 2
     assert sum("</think>" in rollout.text for rollout in runs.rollouts) > len(runs.rollouts) / 4
-
-
-def test_only_what_follows_the_thought_is_graded(runs: Runs) -> None:
-    """Compares the grader's scores with the text: a yes counts after </think>, and never within an open thought."""
-    texts = {(rollout.prompt.uid, rollout.sibling): rollout.text for rollout in runs.rollouts}
-    outcomes = set()
-    for group in runs.alone.steps[0].sampled:
-        for member in group.members:
-            text = texts[member.rollout.prompt.uid, member.rollout.sibling]
-            visible = text.rpartition("</think>")[2].lower()
-            wanted = float("yes" in visible and "<think>" not in visible)
-            assert member.verdict.score == wanted, text
-            outcomes.add((wanted, "yes" in text.lower()))
-    assert outcomes == {(1.0, True), (0.0, True), (0.0, False)}
 
 
 def logprobs_by_transformers(model: Any, rollout: RolloutTokens) -> np.ndarray:
@@ -398,25 +373,6 @@ def test_rollouts_have_the_log_probabilities_of_transformers(runs: Runs) -> None
         assert_logprobs(seen.steps[0], runs.folder / "policy")
 
 
-def test_two_ranks_train_on_the_same_rollouts(runs: Runs) -> None:
-    """Compares before and after an update, which changes some tokens' log-probabilities by more than 0.01."""
-    for step, others in zip(
-        runs.alone.steps, zip(*(seen.steps for seen in runs.both), strict=True), strict=True
-    ):
-        for other in others:
-            assert [group.rewards for group in step.groups] == [group.rewards for group in other.groups]
-            assert step.prepared.keys() == other.prepared.keys()
-            for key, left in step.prepared.items():
-                right = other.prepared[key]
-                assert left.token_ids.tolist() == right.token_ids.tolist()
-                np.testing.assert_allclose(left.logprobs[0], right.logprobs[0], atol=2e-5, rtol=0)
-    moved = [
-        float(np.abs(row.logprobs[0] - row.logprobs[1]).max())
-        for row in runs.alone.steps[1].prepared.values()
-    ]
-    assert max(moved) > 0.01
-
-
 def test_the_export_of_padded_shards_is_the_policy_that_was_trained(runs: Runs) -> None:
     """The second step's rollouts were prepared with the weights of the checkpoint after the first step."""
     from safetensors.torch import load_file
@@ -429,13 +385,3 @@ def test_the_export_of_padded_shards_is_the_policy_that_was_trained(runs: Runs) 
     for file in FILES:
         assert (runs.folder / "hf" / file).read_bytes() == (runs.folder / "policy" / file).read_bytes()
     assert_logprobs(runs.both[0].steps[1], runs.folder / "hf")
-
-
-def test_import_and_export_give_back_every_bit(runs: Runs) -> None:
-    from safetensors.torch import load_file
-
-    conversion.import_hf(runs.folder / "policy", runs.folder / "megatron")
-    conversion.export_hf(runs.folder / "megatron", runs.folder / "again")
-    before, after = (load_file(runs.folder / name / "model.safetensors") for name in ("policy", "again"))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name].view(torch.int32), after[name].view(torch.int32)) for name in before)

@@ -16,7 +16,6 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building import pipeline
 from nemo_prorl.data.building.source import get
 from nemo_prorl.data.building.verify import GradingFailed
-from nemo_prorl.data.rows import RowFile
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.data.building.conftest import Building, code_record, instruction_record, math_record
 
@@ -224,25 +223,3 @@ def test_a_service_that_fails_stops_the_build_and_the_old_set_stays(building: Bu
         building.run("deepscaler", SUMS)
     assert contents(building.out / "deepscaler") == before
     assert os.listdir(building.out) == ["deepscaler"]
-
-
-def test_a_write_that_breaks_leaves_the_old_set(building: Building, monkeypatch: pytest.MonkeyPatch) -> None:
-    building.run("deepscaler", SUMS[:2])
-    before = contents(building.out / "deepscaler")
-
-    def breaks(path: Path, value: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(pipeline, "_dump", breaks)
-    with pytest.raises(OSError, match="no space"):
-        building.run("deepscaler", SUMS)
-    assert contents(building.out / "deepscaler") == before
-    assert os.listdir(building.out) == ["deepscaler"]
-
-
-def test_what_is_built_is_a_prompt_file(building: Building) -> None:
-    building.run("deepscaler", SUMS)
-    file = RowFile(building.out / "deepscaler" / "train.parquet")
-    assert len(file) == 20
-    assert file[3].task == {"answer": "13"}
-    assert set(os.listdir(building.out / "deepscaler")) == {"train.parquet", "manifest.json", "overlap.json"}
