@@ -22,6 +22,7 @@ import hmac
 import ipaddress
 import json
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -38,7 +39,6 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
 
 from reward import frames
-from reward.connections import KEEP_ALIVE_S, Connection, raise_descriptor_limit
 from reward.protocol import MAX_BATCH_ITEMS, PROTOCOL_VERSION, GradeStatus, ScoreResult
 from reward.readiness import Readiness
 from reward.requests import InvalidRequest, decode_line, request_of
@@ -53,6 +53,14 @@ _HTTP_STATUS = {
     GradeStatus.invalid_request: 400,
 }
 _REMEMBERED = 20_000  # newest results, for repeated requests
+_KEEP_ALIVE_S = 75
+"""Seconds after which an idle connection is closed, as in nginx. Longer than clients keep one open (aiohttp: 15 s): if
+the service closed first, a client could send a request into a connection that is just closing."""
+_MAX_CONNECTIONS = 16_384
+"""Connections beyond which requests are refused. Our client uses at most one per batch, and has 4 * workers + 32
+requests in flight per server."""
+_OTHER_DESCRIPTORS = 512
+"""File descriptors reserved for workers, which take one each, and for starting them."""
 
 
 class UserError(Exception):
@@ -281,7 +289,7 @@ async def serve(
         raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
     token = read_token(options.token_file, options.host)
     listener = _listen(options.host, options.port)
-    Connection.max_connections = raise_descriptor_limit()
+    max_connections = _set_descriptor_limit()
     service = make_service()
     readiness = Readiness(service)
     await service.open()
@@ -295,8 +303,9 @@ async def serve(
             access_log=False,
             lifespan="off",
             backlog=4096,
-            http=Connection,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            ws="none",
+            limit_concurrency=max_connections,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=5,
         )
         server = _UvicornServer(config)
@@ -315,6 +324,16 @@ async def serve(
                 task.cancel()
     finally:
         await service.close()
+
+
+def _set_descriptor_limit() -> int:
+    """Sets this process's limit of open files to what it may need, as far as the system allows. Returns the number of
+    connections that this leaves room for."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_CONNECTIONS + _OTHER_DESCRIPTORS
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return max(32, allowed - _OTHER_DESCRIPTORS)
 
 
 class _UvicornServer(uvicorn.Server):

@@ -1,7 +1,9 @@
 """Tests of the service over HTTP: its protocol, its guards, and attacks mixed with honest requests."""
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -174,6 +176,29 @@ def test_a_deadline_that_has_passed_is_429(server: Server) -> None:
         code, headers, answer = server.call("/v1/score", late)
         assert {result["verdict"] for result in busy.result()} == {"timeout"}
     assert (code, headers["retry-after"], json.loads(answer)["score"]) == (429, "1", None)
+
+
+@pytest.mark.medium
+def test_half_sent_requests_leave_the_others_alone() -> None:
+    """2,000 of them, although a process may usually have 1,024 files open before it asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip(f"this machine allows {hard} open files per process")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        server = Server("--workers", "1")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+        address = urllib.parse.urlsplit(server.url)
+        with contextlib.ExitStack() as held:
+            for number in range(2000):
+                connection = socket.create_connection((address.hostname, address.port), timeout=60)
+                held.enter_context(connection)
+                head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"
+                connection.sendall(head[: number % len(head)])
+            assert server.score(boxed("4", "4"))["score"] == 1.0
+        assert server.stop() == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.slow
