@@ -1,6 +1,6 @@
-# Two images, one per environment of the project. `make images` builds and checks both:
+# Two images. `make images` builds and checks both:
 #   --target train     trainer and reward service, from the lock of .venv-cuda or, with ENVIRONMENT=cpu, of .venv
-#   --target reward    the reward service alone: graders, no torch, no GPU
+#   --target reward    the reward service alone, for nodes that only grade: no torch, no GPU
 #
 # BASE is any Debian or Ubuntu; PYTHON is its own or comes with apt. CUDA's libraries come from the lock, so the base needs
 # none. The node's driver must be 580 or newer; for an older one of a data centre, NVIDIA's image has cuda-compat:

@@ -1,4 +1,4 @@
-# `make help` lists the targets. `make setup` makes the two environments that nearly all of them run in.
+# `make help` lists the targets. `make setup` makes the environment that nearly all of them run in.
 # ARGS="..." goes to the command: make demo ARGS="--seed 2", make test ARGS=tests/data, make bench ARGS="--quick".
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-cuda images demo demo-llm test test-slow test-fast test-nemo test-clients test-kernels test-te \
@@ -7,10 +7,10 @@
 help:  ## list the targets; ARGS="..." passes options to any
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## make .venv and .venv-reward from the locked requirements
+setup:  ## make .venv from the locked requirements
 	@scripts/setup.sh
 
-setup-cuda:  ## make .venv-cuda for GPUs (10 GB), and .venv-reward
+setup-cuda:  ## make .venv-cuda for GPUs (10 GB)
 	@scripts/setup.sh cuda
 
 images:  ## build the container images (TAG=latest; see the script)
@@ -22,22 +22,28 @@ demo: setup  ## train a small reasoning policy on this machine
 demo-llm: setup  ## train a real language model (135M) on this machine
 	@.venv/bin/python -m nemo_prorl demo-llm $(ARGS)
 
+# A test file at a time on each processor; tests/conftest.py says in which order. ARGS="-n 0" for --pdb. Without bytecode
+# each worker would compile all tests anew, which takes 13 s.
+PYTEST = unset PYTHONDONTWRITEBYTECODE; .venv/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
 test: setup  ## run the tests but slow ones (ARGS=PATH: those of PATH)
-	@scripts/test.sh $(if $(ARGS),$(ARGS),-m "not slow")
+	@$(PYTEST) $(if $(ARGS),$(ARGS),-m "not slow")
 
 test-slow: setup  ## run the slow tests: whole runs, kills, ranks, Slurm
-	@scripts/test.sh -m slow $(ARGS)
+	@$(PYTEST) -m slow $(ARGS)
 
 test-fast: setup  ## run the tests that start no engine, service or process
-	@scripts/test.sh -m "not live and not medium and not slow" --ignore=tests/engines/vllm --ignore=tests/real $(ARGS)
+	@$(PYTEST) -m "not live and not medium and not slow" --ignore=tests/engines/vllm --ignore=tests/real $(ARGS)
 
 test-nemo: setup  ## run the tests of NeMo's exp_manager, in .venv-nemo
 	@scripts/setup.sh nemo
 	@.venv-nemo/bin/python -m pytest tests/nemo $(ARGS)
 
-test-clients: setup  ## test other trainers' own clients, in .venv-clients
+test-clients: setup  ## test other trainers' own clients and the papers' verifiers
 	@scripts/setup.sh clients
-	@.venv-clients/bin/python -m pytest tests/clients $(ARGS)
+	@scripts/setup.sh papers
+	@.venv-clients/bin/python -m pytest tests/clients --ignore=tests/clients/test_papers.py $(ARGS)
+	@.venv-papers/bin/python -m pytest --noconftest -p no:hydra_pytest tests/clients/test_papers.py
 
 test-kernels: setup  ## run the tests that need Triton, in .venv-triton
 	@scripts/beside.sh triton
@@ -91,7 +97,8 @@ bench: setup  ## compare with TRL's GRPOTrainer on the same work
 	@.venv/bin/python -m benchmarks.bench_peer $(ARGS)
 
 bench-reward: setup  ## measure the reward service beside other verifiers
-	@.venv-reward/bin/python -m benchmarks.bench_reward $(ARGS)
+	@scripts/setup.sh papers
+	@.venv-papers/bin/python -m benchmarks.bench_reward $(ARGS)
 
 experiment: setup  ## repeat a study of experiments/ (NAME=findings)
-	@$(if $(filter grading puzzles.%,$(NAME)),.venv-reward,.venv)/bin/python -m experiments.$(NAME) $(ARGS)
+	@$(if $(filter grading,$(NAME)),scripts/setup.sh papers && .venv-papers,.venv)/bin/python -m experiments.$(NAME) $(ARGS)

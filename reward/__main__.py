@@ -15,7 +15,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing := [name for name in _SERVER_MODULES if importlib.util.find_spec(name) is None]:
         print(
             f"reward: {', '.join(missing)} cannot be imported: this environment has the client of the reward service, "
-            'not its graders; install them with pip install "nemo-prorl-reward[server]" in an environment of their own',
+            'not its graders; install them with pip install "nemo-prorl-reward[server]"',
             file=sys.stderr,
         )
         return 2
@@ -81,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     _common(explain)
     explain.set_defaults(run=_explain)
     check = commands.add_parser("check", help="say what this machine can grade")
-    check.add_argument("--json", action="store_true", help="as JSON, with the packages that are installed")
+    check.add_argument("--json", action="store_true", help="as JSON")
     check.add_argument(
         "--tasks",
         action="store_true",
@@ -161,7 +160,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Prints whether all domains can be graded here, the sandbox level that works, and why no stronger one does; with
-    --json also the installed packages; with --tasks only which tasks cannot be graded."""
+    --tasks only which tasks cannot be graded."""
     if options.tasks:
         from reward.offline import invalid_tasks
 
@@ -179,7 +178,6 @@ def _check(options: argparse.Namespace) -> None:
             "reasons": reasons,
             "domains": known,
             "version": version(),
-            "packages": {item.metadata["Name"]: item.version for item in metadata.distributions()},
         }
         print(json.dumps(report))
         return

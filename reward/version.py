@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -11,9 +12,9 @@ from reward.graders import plugins
 
 RELEASE = "0.1.0"
 """The release of the distribution nemo-prorl-reward; reward/pyproject.toml reads it here."""
-_VERDICT_PACKAGES = (
-    "math-verify", "latex2sympy2_extended", "antlr4-python3-runtime", "sympy", "reasoning-gym", "langdetect",
-)  # fmt: skip
+_VERDICT_PACKAGES = ("sympy", "reasoning-gym", "langdetect")
+_PAPERS = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime")
+"""Packages of the extra `papers`. Others may have brought some of them, which decides nothing without math-verify."""
 
 
 def version() -> str:
@@ -26,7 +27,8 @@ def version() -> str:
         # pip leaves copies of the sources in build/ when it installs a checkout
         if not name.startswith("build/"):
             digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    for name in _VERDICT_PACKAGES:
+    has_papers = importlib.util.find_spec("math_verify") is not None
+    for name in (*_VERDICT_PACKAGES, *(_PAPERS if has_papers else ())):
         try:
             digest.update(f"{name}=={metadata.version(name)}\0".encode())
         except metadata.PackageNotFoundError:

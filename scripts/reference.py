@@ -54,7 +54,7 @@ def commands_page() -> str:
         "",
         "## The reward service",
         "",
-        "In the service's environment: `prorl-reward` where it is installed.",
+        "`python -m reward`, or `prorl-reward` where it is installed.",
     ]
     for name in REWARD_COMMANDS:
         lines += ["", f"### reward {name}", *_help(reward_main, [name])]

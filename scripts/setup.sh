@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Makes .venv (trainer) and .venv-reward (reward service) from the locks in requirements/. Two environments, because
-# the graders and Hydra need different versions of the same parser. Does nothing when both are up to date.
-#   scripts/setup.sh [cpu]     .venv and .venv-reward
-#   scripts/setup.sh cuda      .venv-cuda, the trainer's for GPUs, which needs no GPU to be made, and .venv-reward
-#   scripts/setup.sh reward    .venv-reward only
-#   scripts/setup.sh nemo      also .venv-nemo, likewise trl, clients: the packages of NeMo, of TRL, and of the other
-#                              trainers whose clients we test, on top of .venv's, which they see
+# Makes .venv, for trainer and reward service, from the locks in requirements/. Does nothing when it is up to date.
+#   scripts/setup.sh [cpu]     .venv
+#   scripts/setup.sh cuda      .venv-cuda, for GPUs; it needs no GPU to be made
+#   scripts/setup.sh nemo      .venv and .venv-nemo, likewise trl, clients, papers: the packages of NeMo, of TRL, of the
+#                              other trainers whose clients we test, and of the papers' verifiers, on top of .venv's,
+#                              which they see
 #   PYTHON             the interpreter to use; otherwise python3.11, then python3.12, and python3.12 for .venv-cuda. An
 #                      environment of another version of Python is made anew
 #   TOOLS=no           leaves out what only tests and checks need, as in the images
@@ -179,15 +178,12 @@ tools() { # LOCK: unless the tools are left out
 
 # shellcheck disable=SC2046 # no word, or one without spaces
 case ${1:-} in
-    "" | cpu | nemo | trl | clients) environment .venv requirements/train.txt $(tools dev) ;;
+    "" | cpu | nemo | trl | clients | papers) environment .venv requirements/train.txt $(tools dev) ;;
     cuda) environment .venv-cuda requirements/cuda.txt $(tools dev) ;;
-    reward) ;;
-    *) fail "'$1' is no environment: write nothing, or one of cpu, cuda, reward, nemo, trl, clients." ;;
+    *) fail "'$1' is no environment: write nothing, or one of cpu, cuda, nemo, trl, clients, papers." ;;
 esac
-# shellcheck disable=SC2046
-environment .venv-reward requirements/reward.txt $(tools reward-dev)
 case ${1:-} in
-    nemo | trl | clients)
+    nemo | trl | clients | papers)
         PYTHON=$PWD/.venv/bin/python environment ".venv-$1" "requirements/$1.txt"
         packages_of .venv >"$(packages_of ".venv-$1")/trainer.pth"
         ;;

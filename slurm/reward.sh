@@ -21,10 +21,12 @@ esac
     exit 2
 }
 export CUDA_VISIBLE_DEVICES= # graders need no GPU
+python=${REWARD_CONTAINER:+python} # in an image of its own, the trainer's path to Python means nothing
+python=${python:-${PYTHON:-.venv/bin/python}}
 
 while true; do
     # At low priority, because every token waits for the rank's sampler loop, which is a single Python thread.
-    nice -n 19 "${REWARD_PYTHON:-.venv-reward/bin/python}" -m reward serve --host "$address" --ready-file "$ready" \
+    nice -n 19 "$python" -m reward serve --host "$address" --ready-file "$ready" \
         --token-file "$folder/token" --workers "${REWARD_WORKERS:-0}"
     code=$?
     rm -f "$ready"

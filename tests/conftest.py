@@ -1,4 +1,4 @@
-"""Fixtures of both environments. Sets the engines' environment variables before any test module is imported."""
+"""Fixtures of all tests. Sets the engines' environment variables before any test module is imported."""
 
 import copy
 import gc
@@ -16,16 +16,15 @@ from tests.live import is_live
 
 gc.disable()  # until all tests are collected, and never for what was imported: that is no garbage
 
-IS_TRAINERS = importlib.util.find_spec("torch") is not None
-"""Whether this is the trainer's environment; the service's has no torch."""
+HAS_ENGINES = importlib.util.find_spec("torch") is not None
+"""Whether this is a whole environment. In what the image for reward nodes has, only tests/reward can run."""
 
-if IS_TRAINERS:
+if HAS_ENGINES:
     from nemo_prorl.engines import environment
 
     environment.prepare()
 
 ROOT = Path(__file__).resolve().parents[1]
-REWARD_PYTHON = os.environ.get("PRORL_REWARD_PYTHON", str(ROOT / ".venv-reward/bin/python"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,14 +95,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """With -n auto, there is a worker for each processor that this process may use, and one more for the service's
-    tests, which often wait; but none without 4 GiB of memory: a worker's engines and ranks need them."""
+    """With -n auto, there is a worker for each processor that this process may use, but none without 4 GiB of memory: a
+    worker's engines and ranks need them."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min(processors + (not IS_TRAINERS), int(memory_gib / 4)))
+    return max(1, min(processors, int(memory_gib / 4)))
 
 
-@pytest.fixture(scope="session", autouse=IS_TRAINERS)
+@pytest.fixture(scope="session", autouse=HAS_ENGINES)
 def composing_once() -> Iterator[None]:
     """Remembers what Hydra made of files, which takes it 0.15 s: tests ask 600 times for what is mostly the same."""
     from hydra.core.config_store import ConfigStore
@@ -137,11 +136,11 @@ def real_data(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of the real reward service, shared by all trainer tests that only send it requests."""
+    """URL of the real reward service, shared by all tests of the trainer that only send it requests."""
     from nemo_prorl.config import RewardConfig
     from nemo_prorl.reward_sources.service import running_service
 
-    config = RewardConfig(python=REWARD_PYTHON, ready_timeout_s=500.0)  # a busy machine is slow
+    config = RewardConfig(ready_timeout_s=500.0)  # a busy machine is slow
     with running_service(config, tmp_path_factory.mktemp("service")) as running:
         yield running.url
 

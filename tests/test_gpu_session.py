@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +15,6 @@ from nemo_prorl.config.compose import compose
 from tests.conftest import ROOT
 from tests.docs.commands import sessions_of
 
-PAGE = ROOT / "docs" / "gpu.md"
-CONF = ROOT / "conf"
 MAKE_VARIABLES = {"ARGS", "PYTHON"}
 
 
@@ -63,10 +59,10 @@ def check_project_command(name: str, arguments: Sequence[str]) -> None:
     given = caught.value.args[0]
     is_record = given.config_name.endswith("/resolved.yaml")
     config_name, overrides = ("stories", ["model.path=m"]) if is_record else (given.config_name, [])
-    compose(config_name, [*overrides, *given.overrides], conf_dir=CONF)
+    compose(config_name, [*overrides, *given.overrides], conf_dir=ROOT / "conf")
 
 
-COMMANDS = [words for words, _ in sessions_of(PAGE.read_text(encoding="utf-8"))]
+COMMANDS = [words for words, _ in sessions_of((ROOT / "docs/gpu.md").read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words)[:60])
@@ -74,35 +70,9 @@ def test_a_command_of_the_page_can_be_parsed(words: list[str], capsys: pytest.Ca
     check(words)
 
 
-def test_the_page_has_commands_of_every_kind() -> None:
-    said = "\n".join(" ".join(words) for words in COMMANDS)
-    for kind in ("make gpu-check", "benchmarks.gpu_check --only", "nemo_prorl train", "pytest tests/gpu"):
-        assert kind in said
-
-
 @pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        ("python -m nemo_prorl train --config-name stories model.path=m model.fp9=blockwise", ConfigError),
-        ("python -m nemo_prorl train --config-name storeys model.path=m", ConfigError),
-        ("python -m nemo_prorl train --config-name stories model.path=m sampler.ahead=maybe", ConfigError),
-        ("python -m nemo_prorl train --chek model.path=m", ConfigError),
-        ("python -m nemo_prorl plan --memroy", ConfigError),
-        ("python -m benchmarks.gpu_check --only kernels", SystemExit),
-        ("python -m pytest tests/gpus", AssertionError),
-        ("make gpu-chek", AssertionError),
-        ("python benchmarks/no_such_script.py", AssertionError),
-        ("sudo reboot", AssertionError),
-    ],
+    "line", ["nemo_prorl train --config-name stories model.path=m model.fp9=blockwise", "pytest tests/gpus"]
 )
-def test_a_mistake_on_the_page_would_be_seen(line: str, error: type[BaseException]) -> None:
-    with pytest.raises(error):
-        check(shlex.split(line))
-
-
-def test_continued_lines_and_comments_are_understood() -> None:
-    text = "x\n```bash\na b \\\n    c=1  # why\n\n# only words\nd 'e f'\n```\n```text\nno\n```\n"
-    text += "```console\n$ g \\\n  h\nits output\n```\n```\nno\n```\n"
-    typed = [(["a", "b", "c=1"], []), (["d", "e f"], []), (["g", "h"], ["its output"])]
-    assert sessions_of(text) == typed
-    assert isinstance(PAGE, Path)
+def test_a_mistake_on_the_page_would_be_seen(line: str) -> None:
+    with pytest.raises((ConfigError, AssertionError)):
+        check(["python", "-m", *line.split()])

@@ -1,9 +1,9 @@
 """Measures what answers earn that ignore the question, for each of the paper's 96 puzzles, and sets the scores above
 which training rewards an answer.
 
-    .venv-reward/bin/python experiments/puzzles/constants.py  # all tasks; about an hour on one core
-    .venv-reward/bin/python experiments/puzzles/constants.py --only sudoku game_of_life --rounds 40
-    .venv-reward/bin/python experiments/puzzles/constants.py --page  # README.md from the data
+    .venv/bin/python experiments/puzzles/constants.py  # all tasks; about an hour on one core
+    .venv/bin/python experiments/puzzles/constants.py --only sudoku game_of_life --rounds 40
+    .venv/bin/python experiments/puzzles/constants.py --page  # README.md from the data
 
 For each task, on entries of the default configuration, as in the trainer's data:
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, composed, prepare_engines
 from nemo_prorl.engines import environment
+from nemo_prorl.run_folder.storage import check_writable
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -18,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     device = composed("laptop", options.overrides).trainer.device
     from nemo_prorl.demo import puzzles, run
 
-    run.check(options.out)
+    check_writable(f"--out {options.out}", options.out)
     show(puzzles.plan(smoke=options.smoke).splitlines())
     environment.choose_device(device)
     prepare_engines()

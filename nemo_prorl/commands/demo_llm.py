@@ -10,6 +10,7 @@ from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, composed, prepare_engines
 from nemo_prorl.config.sections.checks import require
 from nemo_prorl.engines import environment
+from nemo_prorl.run_folder.storage import check_writable
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     require(options.steps >= 1, "--steps", options.steps, "at least 1")
     device = composed("smollm2", options.overrides).trainer.device
-    run.check(options.out)
+    check_writable(f"--out {options.out}", options.out)
     show(language.plan(smoke=options.smoke, num_steps=options.steps).splitlines())
     environment.choose_device(device)
     prepare_engines()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, check_functions, check_model, composed, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.doctor import infiniband, network, report, waiting
-from nemo_prorl.doctor.finding import Finding, Severity, check_allowed, not_applicable, refused, with_allowed
+from nemo_prorl.doctor import network, report
+from nemo_prorl.doctor.report import Finding, Severity, check_allowed, not_applicable, refused, with_allowed
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         if given.folder is not None:  # a launcher has to know that this is no fault of the node
             mistake = report.NodeReport(node=place.node, findings=[refused("start", error, is_mistake=True)])
-            report.write_report(report.file_of(given.folder, place.node), mistake)
+            report.write_report(given.folder, mistake)
         if place.index:
             return 2  # the first node prints the error
         raise
@@ -97,13 +96,10 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     environment.prepare()
     groups = given.only or GROUPS
     if given.folder is not None:
-        report.file_of(given.folder, place.node).unlink(missing_ok=True)  # from an earlier `doctor`
+        (given.folder / f"{place.node}.json").unlink(missing_ok=True)  # from an earlier `doctor`
         if place.index == 0:
             (given.folder / DOMAINS_FILE).unlink(missing_ok=True)
-    probe = None
     can_meet = place.num_nodes > 1 and {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
-    if "network" in groups and can_meet:  # several nodes always have a folder
-        probe = network.start_network_probe(place.index, place.num_nodes)
     found = examine_node(
         config,
         place,
@@ -114,7 +110,7 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     )
     findings = with_allowed(found, given.allow)
     if given.folder is not None:
-        findings = _share(config, place, findings, given, probe)
+        findings = _share(config, place, findings, given, meets="network" in groups and can_meet)
     if given.json is not None:
         replace_text(given.json, json.dumps([asdict(item) for item in findings], indent=1) + "\n")
     if place.num_nodes == 1:
@@ -155,26 +151,26 @@ def _share(
     place: Place,
     findings: list[Finding],
     given: argparse.Namespace,
-    probe: subprocess.Popen[str] | None,
+    *,
+    meets: bool,
 ) -> list[Finding]:
-    """Writes the findings of this node for the others and for the launcher, then measures the network between the nodes
-    once all have done so. Returns the findings including the network's."""
+    """Writes the findings of this node for the others and for the launcher. Returns them with the network's, which is
+    measured with `meets` once all nodes have written theirs."""
     if place.index == 0:
         _domains(config, place, given)
-    mine = report.file_of(given.folder, place.node)
-    report.write_report(mine, report.NodeReport(node=place.node, findings=findings, is_complete=False))
-    if probe is not None:
+    report.write_report(
+        given.folder, report.NodeReport(node=place.node, findings=findings, is_complete=False)
+    )
+    if meets:
         reports = report.wait_for_reports(given.folder, given.nodes, timeout_s=LOCAL_WAIT_S, complete=False)
         if silent := [node for node, answer in reports.items() if answer is None]:
-            probe.kill()
             found = [not_applicable("network", f"not measured: {', '.join(silent)} did not answer")]
         else:
             names = given.nodes or [f"node {index}" for index in range(place.num_nodes)]
-            fastest = infiniband.read_infiniband().fastest_gbit_s
-            facts = network.finish_network_probe(probe)
-            found = network.judge_network(facts, names=names, fastest_gbit_s=fastest)
+            facts = network.measure_network(place.index, place.num_nodes)
+            found = network.judge_network(facts, names=names, infiniband=network.infiniband_gbit_s())
         findings = [*findings, *with_allowed(found, given.allow)]
-    report.write_report(mine, report.NodeReport(node=place.node, findings=findings))
+    report.write_report(given.folder, report.NodeReport(node=place.node, findings=findings))
     return findings
 
 
@@ -189,6 +185,6 @@ def _domains(config: RunConfig, place: Place, given: argparse.Namespace) -> set[
             replace_text(given.folder / DOMAINS_FILE, "".join(f"{name}\n" for name in sorted(found)))
         return found
     file = given.folder / DOMAINS_FILE
-    if not waiting.wait_until(file.is_file, WAIT_S):
+    if not report.wait_until(file.is_file, WAIT_S):
         return set()
     return set(file.read_text(encoding="utf-8").split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -41,15 +40,6 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
         raise ConfigError(
             "neither reward.urls nor reward.discovery_dir is set, but a reward service that train starts itself serves "
             "only one machine: start `python -m reward serve` on the nodes, and set one of the two options."
-        )
-    if reward.starts_service and not (
-        reward.interpreter.is_file() and os.access(reward.interpreter, os.X_OK)
-    ):
-        what = "is no program" if reward.interpreter.exists() else "does not exist"
-        raise ConfigError(
-            f"reward.python={reward.python} {what}, so no reward service can be started: run `make setup` in a "
-            "checkout, or write reward.python=/PATH/bin/python of an environment with nemo-prorl-reward[server], or "
-            "name running servers with reward.urls or reward.discovery_dir."
         )
     run_dir = config.exp_manager.explicit_log_dir
     check_writable(f"exp_manager.explicit_log_dir={run_dir}", Path(run_dir))

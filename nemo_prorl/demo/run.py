@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, RewardConfig
+from nemo_prorl.config import RewardConfig
 from nemo_prorl.config.compose import quoted
 from nemo_prorl.demo.solved import Counts, count
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.metrics_file import read_metrics
-from nemo_prorl.run_folder.storage import check_writable, replace_text
+from nemo_prorl.run_folder.storage import replace_text
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -102,16 +102,6 @@ FILES = {
     "hf": "the policy, for transformers and vLLM",
     "checkpoints": "what `train` resumes from",
 }
-
-
-def check(out: Path) -> None:
-    """Raises ConfigError if the demo cannot run or write into a folder."""
-    reward = RewardConfig()
-    if not reward.interpreter.exists():
-        raise ConfigError(
-            f"{reward.python} does not exist: run `make setup` from the root of the repository first."
-        )
-    check_writable(f"--out {out}", out)
 
 
 def summarise_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

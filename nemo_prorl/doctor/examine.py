@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection
@@ -16,20 +15,15 @@ from nemo_prorl.cluster.scale.memory import checkpoint_bytes
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.data.own import prompt_file
 from nemo_prorl.data.rows import domains_of
-from nemo_prorl.doctor import folders, gpu_health, gpus, infiniband, limits, packages, sandbox
-from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, refused
-from nemo_prorl.doctor.waiting import facts_of_child, start_child
+from nemo_prorl.doctor import gpus, machine, sandbox
+from nemo_prorl.doctor.children import facts_of_child, start_child
+from nemo_prorl.doctor.network import infiniband_gbit_s
+from nemo_prorl.doctor.report import Finding, failure, not_applicable, ok, refused
 from nemo_prorl.engines.environment import num_allocated_gpus
 
-GROUPS = ("gpus", "infiniband", "limits", "sandbox", "folders", "packages", "start", "network")
+GROUPS = ("gpus", "limits", "sandbox", "folders", "start", "network")
 """Values of --only, in the order of the table."""
 GPU_TIMEOUT_S = 120.0
-_NOT_READ = {
-    True: "no model was named, and the one of conf/train.yaml does not exist here: write model.path=FOLDER",
-    False: "only the first node reads model and data",
-}
-"""Why the check of the start was skipped, on the first node and on the others."""
-REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +56,10 @@ def names_of_nodes(place: Place) -> list[str]:
     missing, as in a container."""
     if place.num_nodes == 1:
         return [place.node]
-    if shutil.which("scontrol") is None:
-        return []
     command = ["scontrol", "show", "hostnames", os.environ.get("SLURM_STEP_NODELIST", "")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
-    return done.stdout.split() if done.returncode == 0 else []
+    with suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.split()
+    return []
 
 
 def examine_node(
@@ -85,51 +78,46 @@ def examine_node(
     None to run it here.
     """
     findings: list[Finding] = []
-    reward, python = config.reward, str(config.reward.interpreter)
-    gpu_probe = None
-    if "gpus" in groups:
-        gpu_probe = start_child("nemo_prorl.doctor.gpus", config.trainer.device.name)
+    reward = config.reward
     has_own_servers = not reward.urls and (reward_report is not None or not reward.discovery_dir)
     asks_service = "sandbox" in groups and reward.asks_service and has_own_servers
-    reward_check = sandbox.start_reward_check(python) if asks_service and not reward_report else None
-    fabric = infiniband.read_infiniband()
-    if "infiniband" in groups:
-        findings += [infiniband.judge_infiniband(fabric)]
+    # Both take seconds, and run while the others do.
+    reward_facts = sandbox.begin_reward_check(reward_report) if asks_service else None
+    gpu_probe = (
+        start_child("nemo_prorl.doctor.gpus", config.trainer.device.name) if "gpus" in groups else None
+    )
     if "limits" in groups:
-        findings += limits.judge_limits(
-            limits.read_limits(),
+        findings += machine.judge_limits(
+            machine.read_limits(),
             num_ranks=place.num_ranks,
             num_gpus=place.num_allocated,
-            has_infiniband=bool(fabric.ports),
+            has_infiniband=bool(infiniband_gbit_s()),
         )
     if "folders" in groups:
-        findings += _folders(config)
-    if "packages" in groups:
-        findings += [_packages("packages", packages.lock_of_trainer(), packages.installed_versions())]
+        findings += [_run_folder(config)]
     if "start" in groups:
         findings += [_start(check_start, is_first=place.index == 0)]
-    if asks_service:
-        if reward_report is not None:
-            facts = sandbox.wait_for_reward_report(reward_report)
-        else:
-            facts = sandbox.finish_reward_check(python, reward_check)
-        findings += [sandbox.judge_sandbox(facts, domains=domains(), has_functions=bool(reward.function))]
-        if "packages" in groups and facts.packages:
-            findings += [_packages("reward packages", "reward.txt", packages.by_name(facts.packages))]
+    if reward_facts is not None:
+        has_functions = bool(reward.function)
+        findings += [sandbox.judge_sandbox(reward_facts(), domains=domains(), has_functions=has_functions)]
     elif "sandbox" in groups:
         findings += [not_applicable("sandbox", "this run starts no reward service on its nodes")]
     if gpu_probe is not None:
-        gpu_facts = facts_of_child(
-            gpu_probe,
-            gpus.GpuFacts,
-            limit_s=GPU_TIMEOUT_S,
-            hung=f"torch did not find the GPUs within {GPU_TIMEOUT_S:g} s: look at the output of nvidia-smi.",
-            failed="the search for GPUs with torch failed ({last}): repair this environment.",
-        )
-        about_gpus = gpus.judge_gpus(gpu_facts, num_allocated=place.num_allocated)
-        if gpu_facts.gpus or place.num_allocated:
-            about_gpus.append(gpu_health.judge_gpu_health(gpu_health.read_gpu_health()))
-        findings = [*about_gpus, *findings]
+        findings = [*_gpus(gpu_probe, place), *findings]
+    return findings
+
+
+def _gpus(probe: subprocess.Popen[str], place: Place) -> list[Finding]:
+    facts = facts_of_child(
+        probe,
+        gpus.GpuFacts,
+        limit_s=GPU_TIMEOUT_S,
+        hung=f"torch did not find the GPUs within {GPU_TIMEOUT_S:g} s: look at the output of nvidia-smi.",
+        failed="the search for GPUs with torch failed ({last}): repair this environment.",
+    )
+    findings = gpus.judge_gpus(facts, num_allocated=place.num_allocated)
+    if facts.gpus or place.num_allocated:
+        findings.append(gpus.judge_gpu_health(*gpus.read_gpu_health()))
     return findings
 
 
@@ -159,27 +147,20 @@ def _start(check_start: Callable[[], list[str]], *, is_first: bool) -> Finding:
     except OSError as error:
         advice = "check that this node has the file system mounted"
         return failure(name, f"a file cannot be read ({error})", advice)
-    return ok(name, " ".join(lines)) if lines else not_applicable(name, _NOT_READ[is_first])
+    no_model = (
+        "no model was named, and the one of conf/train.yaml does not exist here: write model.path=FOLDER"
+    )
+    skipped = no_model if is_first else "only the first node reads model and data"
+    return ok(name, " ".join(lines)) if lines else not_applicable(name, skipped)
 
 
-def _packages(name: str, lock: str, installed: dict[str, str]) -> Finding:
-    locked = packages.locked_versions(REQUIREMENTS / lock)
-    return packages.judge_packages(name, f"requirements/{lock}", locked, installed)
-
-
-def _folders(config: RunConfig) -> list[Finding]:
+def _run_folder(config: RunConfig) -> Finding:
     run, params = config.exp_manager, config.exp_manager.checkpoint_callback_params
     size = 0.0
     if run.create_checkpoint_callback:
-        try:
+        with suppress(ConfigError):  # the check of the start reports it
             model = model_of(config)
-        except ConfigError:
-            model = None  # the check of the start reports it
-        size = checkpoint_bytes(model, config) if model else 0.0
-    caches = [folders.probe_folder(path, 1 << 20) for path in folders.cache_folders(os.environ)]
-    folder = folders.probe_folder(Path(run.explicit_log_dir))
+            size = checkpoint_bytes(model, config) if model else 0.0
     num_kept = params.save_last_k + params.save_top_k + 1
-    return [
-        folders.judge_caches(caches),
-        folders.judge_run_folder(folder, checkpoint_bytes=size, num_kept=num_kept),
-    ]
+    folder = machine.probe_folder(Path(run.explicit_log_dir))
+    return machine.judge_run_folder(folder, checkpoint_bytes=size, num_kept=num_kept)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import subprocess
-import sys
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -16,19 +15,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.doctor.finding import Finding, failure, not_applicable, ok, warning
-from nemo_prorl.doctor.waiting import facts_of_child, start_child
+from nemo_prorl.doctor.children import facts_of_child, start_child
+from nemo_prorl.doctor.report import Finding, failure, not_applicable, ok, warning
 
 if TYPE_CHECKING:
     import torch
 
     from nemo_prorl.cluster.nccl_log import NcclNetwork
 
-MEET_S = 60.0
-"""Time for which a node waits for the others (all have written their local findings by then)."""
-TIMEOUT_S = 180.0
+MEET_S = 90.0
+"""Time for which a node waits for the others, which import torch meanwhile; all have written their local findings."""
+TIMEOUT_S = 240.0
 """Time limit of the whole test, including the import of torch."""
-GO = "go\n"
 GLOO_BYTES, NCCL_BYTES = 64 << 20, 256 << 20
 NUM_REPEATS = 5
 MIN_FRACTION = 0.4
@@ -63,17 +61,25 @@ class NetworkFacts:
     """Difference between the latest and the earliest clock."""
 
 
-def judge_network(facts: NetworkFacts, *, names: Sequence[str], fastest_gbit_s: float) -> list[Finding]:
-    """Returns the findings about speed and clocks. names: names of the nodes, by index. fastest_gbit_s: rate of this
-    node's fastest InfiniBand port; 0 if it has none."""
-    if "EADDRINUSE" in facts.refusal:  # a launcher looks for this name, and tries another port
-        return [
-            failure(
-                "network", facts.refusal, "the port is in use by another program: write another MASTER_PORT"
-            )
-        ]
+def infiniband_gbit_s(root: Path = Path("/")) -> list[float]:
+    """Returns the rate of each InfiniBand port of this node, 0 for one that is not active. root: the root of the file
+    system, another one in tests."""
+    rates = []
+    for port in sorted(root.glob("sys/class/infiniband/*/ports/*")):
+        with suppress(OSError):
+            is_active = "ACTIVE" in (port / "state").read_text(encoding="utf-8").split()  # "4: ACTIVE"
+            rate = re.match(r"[\d.]+", (port / "rate").read_text(encoding="utf-8"))  # "400 Gb/sec (4X NDR)"
+            rates.append(float(rate[0]) if is_active and rate else 0.0)
+    return rates
+
+
+def judge_network(facts: NetworkFacts, *, names: Sequence[str], infiniband: Sequence[float]) -> list[Finding]:
+    """Returns the findings about speed and clocks. names: names of the nodes, by index. infiniband: what
+    `infiniband_gbit_s` returns."""
     if facts.refusal:
         advice = "look for a firewall, or name the right interface: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME"
+        if "EADDRINUSE" in facts.refusal:  # a launcher looks for this name, and tries another port
+            advice = "the port is in use by another program: write another MASTER_PORT"
         return [failure("network", facts.refusal, advice)]
     if facts.missing:
         missing = ", ".join(names[index] for index in facts.missing)
@@ -84,39 +90,40 @@ def judge_network(facts: NetworkFacts, *, names: Sequence[str], fastest_gbit_s: 
         clocks = failure("clocks", f"{found}: this run would misjudge when its job ends", advice)
     elif facts.clock_s > MAX_CLOCK_S:
         clocks = warning("clocks", found, advice)
-    return [_speed(facts, len(names), fastest_gbit_s), clocks]
+    return [_speed(facts, len(names), infiniband), clocks]
 
 
-def _speed(facts: NetworkFacts, num_nodes: int, fastest_gbit_s: float) -> Finding:
-    interface = f"interface {facts.interface}" if facts.interface else "its default interface"
-    found = f"{num_nodes} nodes connect; gloo {facts.gloo_bytes_s / 1e9:.2f} GB/s over {interface}"
+def _speed(facts: NetworkFacts, num_nodes: int, infiniband: Sequence[float]) -> Finding:
+    gloo = f"gloo {facts.gloo_bytes_s / 1e9:.2f} GB/s over {facts.interface or 'its default interface'}"
+    nccl = f"NCCL {facts.nccl_bytes_s / 1e9:.1f} GB/s per GPU" if facts.nccl_bytes_s else ""
+    found = "; ".join(filter(None, [f"{num_nodes} nodes connect", gloo, nccl, facts.nccl_network]))
+    fastest = max(infiniband, default=0.0) / 8  # GB/s
     if facts.nccl_bytes_s:
-        found += f"; NCCL {facts.nccl_bytes_s / 1e9:.1f} GB/s per GPU"
-        if facts.nccl_network:
-            found += f"; {facts.nccl_network}"
-        is_slow = facts.nccl_bytes_s < MIN_FRACTION * fastest_gbit_s / 8 * 1e9
-        if is_slow or (facts.uses_tcp and fastest_gbit_s):
-            found += f"; this node's fastest adapter has {fastest_gbit_s / 8:.0f} GB/s"
+        if facts.nccl_bytes_s < MIN_FRACTION * fastest * 1e9 or (facts.uses_tcp and fastest):
             advice = (
                 "find out what keeps NCCL from using InfiniBand, or name its adapters (NCCL_IB_HCA); "
                 "DOCTOR_ALLOW=network trains nevertheless"
             )
-            return failure("network", found, advice)
+            return failure("network", f"{found}; this node's fastest adapter has {fastest:.0f} GB/s", advice)
+        if infiniband and not fastest:
+            advice = "ask the administrator about the cables and the subnet manager"
+            return warning("network", f"{found}; no InfiniBand port of this node is active", advice)
     if facts.gloo_bytes_s < MIN_GLOO_BYTES_S:
         return warning("network", found, "name a faster interface: GLOO_SOCKET_IFNAME in slurm/site.env")
     return ok("network", found)
 
 
-def start_network_probe(index: int, num_nodes: int) -> subprocess.Popen[str]:
-    """Starts a process that imports torch, which takes long on a shared file system, and then waits for GO."""
-    return start_child(__name__, RANK=str(index), WORLD_SIZE=str(num_nodes), LOCAL_RANK="0")
-
-
-def finish_network_probe(process: subprocess.Popen[str]) -> NetworkFacts:
-    """Returns what the process measured. All nodes have to call it at about the same time."""
-    hung = f"the test of the network hung for {TIMEOUT_S:g} s"
-    failed = "the test of the network ended with code {code} ({last})"
-    return facts_of_child(process, NetworkFacts, limit_s=TIMEOUT_S, hung=hung, failed=failed, said=GO)
+def measure_network(index: int, num_nodes: int) -> NetworkFacts:
+    """Returns what this node measures together with the others, in a process of its own. All nodes have to call it at
+    about the same time."""
+    ranks = {"RANK": str(index), "WORLD_SIZE": str(num_nodes), "LOCAL_RANK": "0"}
+    return facts_of_child(
+        start_child(__name__, environment=os.environ | ranks),
+        NetworkFacts,
+        limit_s=TIMEOUT_S,
+        hung=f"the test of the network hung for {TIMEOUT_S:g} s",
+        failed="the test of the network ended with code {code} ({last})",
+    )
 
 
 def _connect_and_measure() -> NetworkFacts:
@@ -126,8 +133,6 @@ def _connect_and_measure() -> NetworkFacts:
 
     from nemo_prorl.distributed import interface_to
 
-    if sys.stdin.readline() != GO:
-        sys.exit("the test of the network was cancelled")
     rank, num_nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     limit = datetime.timedelta(seconds=MEET_S)
@@ -138,8 +143,9 @@ def _connect_and_measure() -> NetworkFacts:
         store = dist.TCPStore(address, port, num_nodes, rank == 0, timeout=limit, wait_for_workers=False)
         store.set(f"here/{rank}", "")
     except (dist.DistError, RuntimeError) as error:
-        refusal = f"the first node, {address}:{port}, cannot be reached: {_first_line(error)}"
-        return NetworkFacts(refusal=refusal)
+        return NetworkFacts(
+            refusal=f"the first node, {address}:{port}, cannot be reached: {_first_line(error)}"
+        )
     try:
         store.wait([f"here/{other}" for other in range(num_nodes)], limit)
     except (dist.DistError, RuntimeError):
@@ -149,12 +155,12 @@ def _connect_and_measure() -> NetworkFacts:
         dist.init_process_group(
             "gloo", store=dist.PrefixStore("gloo", store), rank=rank, world_size=num_nodes, timeout=limit
         )
-        clocks: list[Any] = [None] * num_nodes
+        answers: list[Any] = [None] * num_nodes
+        has_gpu = torch.cuda.is_available()
         dist.barrier()
-        dist.all_gather_object(clocks, time.time())
+        dist.all_gather_object(answers, (time.time(), has_gpu))
+        clocks, have_gpus = zip(*answers, strict=True)
         gloo = _bus_bandwidth(torch.ones(GLOO_BYTES // 4), dist.all_reduce, num_nodes)
-        have_gpus: list[Any] = [None] * num_nodes
-        dist.all_gather_object(have_gpus, torch.cuda.is_available())
         nccl, chosen = _measure_nccl(num_nodes, limit) if all(have_gpus) else (0.0, None)
         with suppress(RuntimeError):  # everything is measured, so another node may have ended already
             dist.barrier()
@@ -191,10 +197,7 @@ def _bus_bandwidth(tensor: torch.Tensor, reduce_: Callable[[torch.Tensor], Any],
     """Returns the bus bandwidth of an all-reduce in bytes per second, the mean over NUM_REPEATS."""
     import torch
 
-    def wait() -> None:
-        if tensor.is_cuda:
-            torch.cuda.synchronize()
-
+    wait = torch.cuda.synchronize if tensor.is_cuda else lambda: None
     reduce_(tensor)  # not measured, because it sets up connections
     wait()
     began = time.monotonic()

@@ -1,22 +1,92 @@
-"""Writes findings as JSON for launchers, and formats them as a table for people."""
+"""The results of checks: one finding, the file of a node that launchers read, and the table for people."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
-from nemo_prorl.doctor.finding import Finding, Severity
-from nemo_prorl.doctor.waiting import wait_until
+from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import read_json, replace_text
 
+CHECKS = (
+    "GPUs", "GPU health", "Transformer Engine", "open files", "locked memory", "processes", "shared memory", "sandbox",
+    "run folder", "start", "network", "clocks",
+)  # fmt: skip
+"""Names of all findings, in the order of the table."""
 MARGIN = 32
 """Columns for name and status, which stand before the finding."""
-GPUS = "GPUs"
-"""Name of the check that finds them; without any, a run trains on the CPU."""
+
+
+class Severity(StrEnum):
+    """The result of a check, from the least to the most important."""
+
+    not_applicable = "n/a"
+    ok = "ok"
+    warning = "warning"
+    failure = "failure"
+
+
 NOTABLE = (Severity.failure, Severity.warning)
+"""The results that need a reader's attention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Example: Finding("open files", "at most 256 per process", "raise it", status=Severity.failure)
+    """
+
+    name: str
+    found: str
+    advice: str = ""
+    """What to do about a warning or a failure."""
+    status: Severity = field(kw_only=True)
+    is_mistake: bool = field(default=False, kw_only=True)
+    """Whether a failure is caused by what the user wrote, and not by this node."""
+
+
+ok = partial(Finding, status=Severity.ok)
+"""A finding that meets the needs of a run."""
+not_applicable = partial(Finding, status=Severity.not_applicable)
+"""A finding of a check that was skipped; `found` says why."""
+warning = partial(Finding, status=Severity.warning)
+"""A finding with which a run would work, but slowly or at a risk."""
+failure = partial(Finding, status=Severity.failure)
+"""A finding with which a run would stop, or waste its GPUs."""
+
+
+def refused(name: str, error: Exception, *, is_mistake: bool = False) -> Finding:
+    """Returns a failure made from an error with a message of the form "what is wrong: what to do"."""
+    found, _, advice = str(error).partition(": ")
+    return failure(name, found, advice, is_mistake=is_mistake)
+
+
+def check_allowed(allowed: Iterable[str]) -> None:
+    """Raises ConfigError for a name in `allowed` that no check has."""
+    known = [name.replace(" ", "-") for name in CHECKS]
+    for name in allowed:
+        if name not in known:
+            raise ConfigError(
+                f"--allow (DOCTOR_ALLOW) names {name}, which is not a check: write one of {', '.join(known)}."
+            )
+
+
+def with_allowed(findings: Iterable[Finding], allowed: Collection[str]) -> list[Finding]:
+    """Returns the findings with failures of the checks in `allowed`, such as open-files, turned into warnings. The
+    user's mistakes stay failures."""
+    return [
+        replace(item, status=Severity.warning)
+        if item.name.replace(" ", "-") in allowed and item.status is Severity.failure and not item.is_mistake
+        else item
+        for item in findings
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,35 +98,32 @@ class NodeReport:
     is_complete: bool = True
     """Whether it includes the test of the network, which comes last."""
 
-    @property
-    def verdict(self) -> str:
-        """The result of all checks: "ok", "failure" (of the node), or "mistake" (of the user)."""
-        if any(item.is_mistake for item in self.findings):
-            return "mistake"
-        return "failure" if any(item.status is Severity.failure for item in self.findings) else "ok"
 
-    @property
-    def sentence(self) -> str:
-        """The first failure as one line, the user's mistakes before others; empty if there is none."""
-        failures = [item for item in self.findings if item.status is Severity.failure]
-        first = next((item for item in failures if item.is_mistake), failures[0] if failures else None)
-        return "" if first is None else f"{first.name}: {first.found}: {first.advice}"
+def wait_until(is_there: Callable[[], bool], timeout_s: float) -> bool:
+    """Returns True as soon as `is_there` does, and False after `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while not is_there():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
-def file_of(folder: Path, node: str) -> Path:
-    """Returns the file of a node's report."""
-    return folder / f"{node}.json"
+def write_report(folder: Path, report: NodeReport) -> None:
+    """Writes NODE.json atomically. Launchers read `verdict`, which is "ok", "failure" (of the node) or "mistake" (of
+    the user), and `sentence`, the first failure; each from its own line."""
+    verdict, sentence = "ok", ""
+    if failures := [item for item in report.findings if item.status is Severity.failure]:
+        first = min(failures, key=lambda item: not item.is_mistake)  # the user's mistakes before others
+        verdict = "mistake" if first.is_mistake else "failure"
+        sentence = f"{first.name}: {first.found}: {first.advice}"
+    record = {"verdict": verdict, "sentence": sentence, **asdict(report)}
+    replace_text(folder / f"{report.node}.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
-def write_report(file: Path, report: NodeReport) -> None:
-    """Writes the report atomically. Launchers read `verdict` and `sentence`, each from its own line."""
-    record = {"verdict": report.verdict, "sentence": report.sentence, **asdict(report)}
-    replace_text(file, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-
-
-def read_report(file: Path) -> NodeReport | None:
-    """Returns the report in a file, or None if there is none yet."""
-    if not (record := read_json(file)):
+def read_report(folder: Path, node: str) -> NodeReport | None:
+    """Returns the report of a node, or None if there is none yet."""
+    if not (record := read_json(folder / f"{node}.json")):
         return None
     findings = [Finding(**{**item, "status": Severity(item["status"])}) for item in record["findings"]]
     return NodeReport(node=record["node"], findings=findings, is_complete=record["is_complete"])
@@ -71,7 +138,7 @@ def wait_for_reports(
 
     def are_there() -> bool:
         for node in nodes:
-            report = read_report(file_of(folder, node))
+            report = read_report(folder, node)
             found[node] = report if report and (report.is_complete or not complete) else None
         return all(found.values())
 
@@ -106,18 +173,10 @@ def nodes_table(reports: dict[str, NodeReport | None]) -> list[str]:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Returns the last line of a table: what is wrong, or for which device everything is fine, and what was not
-    checked."""
+    """Returns the last line of a table: how much is wrong, and what was not checked."""
     counts = Counter(item.status for item in findings)
-    present = [(status.value, counts[status]) for status in NOTABLE if counts[status]]
-    if present:
-        bad = [f"{count} {name}{'s' * (count > 1)}" for name, count in present]
+    bad = [f"{counts[kind]} {kind.value}{'s' * (counts[kind] > 1)}" for kind in NOTABLE if counts[kind]]
+    if bad:
         return f"{' and '.join(bad)}; every other check is fine."
-    devices = [
-        "the CPU" if item.status is Severity.not_applicable else "GPUs"
-        for item in findings
-        if item.name == GPUS
-    ]
     left_out = [item.name for item in findings if item.status is Severity.not_applicable]
-    what = f" for training on {devices[0]}" if devices else ""
-    return f"Every check is fine{what}" + (f"; not checked: {', '.join(left_out)}." if left_out else ".")
+    return "Every check is fine" + (f"; not checked: {', '.join(left_out)}." if left_out else ".")

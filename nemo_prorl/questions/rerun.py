@@ -36,7 +36,7 @@ from nemo_prorl.types import RunState
 
 BETWEEN = (
     "exp_manager", "controller", "validation", "trainer.num_steps", "trainer.start_timeout_s",
-    "trainer.hang_timeout_s", "reward.python", "reward.urls", "reward.discovery_dir", "reward.token_file",
+    "trainer.hang_timeout_s", "reward.urls", "reward.discovery_dir", "reward.token_file",
     "reward.ready_timeout_s",
 )  # fmt: skip
 """Options, and sections of them, on which no number of a step depends, apart from AFTER_ALL."""

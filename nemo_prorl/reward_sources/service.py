@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -77,22 +78,16 @@ def reward_service(config: RewardConfig, log_dir: Path) -> Iterator[str]:
 
 @contextmanager
 def running_service(config: RewardConfig, log_dir: Path) -> Iterator[RewardService]:
-    """Starts `python -m reward serve` with reward.python, yields the service, and stops it at the end.
+    """Starts `python -m reward serve` with this interpreter, yields the service, and stops it at the end.
 
-    Its output goes to `log_dir`/reward_service.log. It also ends if this process is killed. Raises ConfigError if
-    reward.python does not exist, and RewardServiceNotStarted.
+    Its output goes to `log_dir`/reward_service.log. It also ends if this process is killed. Raises
+    RewardServiceNotStarted.
     """
-    python = config.interpreter
-    if not python.exists():
-        raise ConfigError(
-            f"reward.python={python} does not exist: run `make setup`, or write reward.urls=[http://…] of a "
-            "running service."
-        )
     log_dir.mkdir(parents=True, exist_ok=True)
     log = log_dir / "reward_service.log"
     with tempfile.TemporaryDirectory(prefix="reward-") as folder, log.open("ab") as output:
         ready = Path(folder) / "ready.json"
-        command = [str(python), "-m", "reward", "serve", "--ready-file", str(ready)]
+        command = [sys.executable, "-m", "reward", "serve", "--ready-file", str(ready)]
         command += ["--exit-with-parent", str(os.getpid())]
         # Slurm sends SIGUSR1 to every process of a job, and the child has to inherit a mask that blocks it. If it
         # reaches this process meanwhile, it is delivered afterwards.
@@ -318,13 +313,12 @@ def check_tasks(files: Iterable[str], refused: Callable[[Sequence[Row]], Iterabl
 
 
 def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, str]]:
-    """Returns (index, reason) of each refused row, for `check_tasks` without a running service: runs the graders in the
-    service's environment. Empty if that environment is not on this machine. Raises ConfigError if it lacks the
-    graders of a service that a run would start."""
-    if not config.asks_service or not config.interpreter.exists():
+    """Returns (index, reason) of each refused row, for `check_tasks` without a running service: runs this environment's
+    graders. Raises ConfigError if it lacks those of a service that a run would start."""
+    if not config.asks_service:
         return []
     lines = [json.dumps({"domain": row.domain, "task": dict(row.task)}) for row in rows]
-    command = [str(config.interpreter), "-m", "reward", "check", "--tasks"]
+    command = [sys.executable, "-m", "reward", "check", "--tasks"]
     done = subprocess.run(
         command, input="\n".join(lines), capture_output=True, text=True, env=environment(), check=False
     )
@@ -332,7 +326,7 @@ def refused_here(config: RewardConfig, rows: Sequence[Row]) -> list[tuple[int, s
         if config.names_servers:  # elsewhere, which have another environment
             return []
         reason = done.stderr.strip().rpartition("\n")[2].removeprefix("reward: ")
-        raise ConfigError(f"reward.python={config.python} cannot grade: {reason}")
+        raise ConfigError(f"the reward service cannot be started: {reason}")
     others_may_grade = bool(config.function) or config.names_servers
     found = json.loads(done.stdout)
     return [(number, why) for number, what, why in found if what == "task" or not others_may_grade]
@@ -344,5 +338,5 @@ def _last_lines(log: Path) -> str:
 
 def environment() -> dict[str, str]:
     """Returns this process's environment without library paths and preloads, which are meant for torch and vLLM."""
-    dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH"}
+    dropped = {"LD_PRELOAD", "LD_LIBRARY_PATH"}
     return {key: value for key, value in os.environ.items() if key not in dropped}

@@ -104,7 +104,9 @@ def read_paths(role: str) -> tuple[str, ...]:
     and the links do not exist in a cell."""
     paths = [sys.base_prefix]
     if role == "graders":
-        paths += [sys.prefix, os.path.join(_PROJECT, "reward")]
+        # A virtual environment on top of another one has that one's packages on its path.
+        packages = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+        paths += [sys.prefix, *packages, os.path.join(_PROJECT, "reward")]
     names = dict.fromkeys(name for path in paths for name in (path, os.path.realpath(path)))
     return tuple(name for name in names if not name.startswith(("/usr/", "/lib/")))
 

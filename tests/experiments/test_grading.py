@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import REWARD_PYTHON, ROOT
+from tests.conftest import ROOT
 
 
 def write_outputs(folder: Path) -> None:
@@ -36,7 +37,7 @@ def write_outputs(folder: Path) -> None:
 def test_the_study_counts_what_agrees_and_names_what_does_not(tmp_path: Path) -> None:
     write_outputs(tmp_path)
     done = subprocess.run(
-        [REWARD_PYTHON, "-W", "ignore", "-m", "experiments.grading", str(tmp_path), "--workers", "1"],
+        [sys.executable, "-W", "ignore", "-m", "experiments.grading", str(tmp_path), "--workers", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -59,7 +60,7 @@ def test_the_study_counts_what_agrees_and_names_what_does_not(tmp_path: Path) ->
 @pytest.mark.medium
 def test_a_folder_that_lacks_a_file_is_a_sentence(tmp_path: Path) -> None:
     done = subprocess.run(
-        [REWARD_PYTHON, "-m", "experiments.grading", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "experiments.grading", str(tmp_path)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 2
     assert f"error: {tmp_path} lacks ifeval_outputs.jsonl" in done.stderr

@@ -23,7 +23,7 @@ from experiments.puzzles import page as puzzles
 from experiments.real_model import __main__ as real_model
 from nemo_prorl.commands.parsing import composed
 from nemo_prorl.demo import build
-from tests.conftest import REWARD_PYTHON, ROOT
+from tests.conftest import ROOT
 
 FOLDER = ROOT / "experiments"
 
@@ -124,7 +124,7 @@ print(json.dumps(result_of(sys.argv[1], Path(sys.argv[2]), 6)))
 def test_a_search_for_answers_to_puzzles_finds_what_was_recorded(tmp_path: Path) -> None:
     """The same seeds give the same result."""
     done = subprocess.run(
-        [REWARD_PYTHON, "-W", "ignore", "-c", SEARCH, "letter_counting", str(tmp_path)],
+        [sys.executable, "-W", "ignore", "-c", SEARCH, "letter_counting", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,

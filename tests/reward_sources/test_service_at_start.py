@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +29,7 @@ from nemo_prorl.reward_sources.service import (
 )
 from reward.client import RewardServiceError
 from reward.protocol import ScoreRequest
-from tests.conftest import REWARD_PYTHON
+from tests.conftest import ROOT
 from tests.data.conftest import make_row
 from tests.reward.fake_server import FakeServer, fake_servers
 
@@ -155,7 +154,7 @@ def check_all(
 
 def test_tasks_that_no_grader_accepts_are_found_without_a_service(tmp_path: Path) -> None:
     unknown = ({"domain": "maths"}, "grader for the domain 'maths', but math")
-    check_all(tmp_path, partial(refused_here, RewardConfig(python=REWARD_PYTHON)), [*BAD_TASKS, unknown])
+    check_all(tmp_path, partial(refused_here, RewardConfig()), [*BAD_TASKS, unknown])
 
 
 def test_the_service_refuses_the_same_tasks(tmp_path: Path, service: str) -> None:
@@ -194,17 +193,19 @@ def test_a_domain_that_others_may_grade_is_left_to_them() -> None:
     """A service on another machine may have plug-ins that are not installed here, and functions may grade any
     domain."""
     rows = [make_row("a", domain="chess", task={"fen": "8/8"}), make_row("b", task={})]
-    elsewhere = RewardConfig(python=REWARD_PYTHON, urls=["http://x"])
-    mixed = RewardConfig(python=REWARD_PYTHON, function=["a.py:f"], weights={"service": 1.0})
+    elsewhere = RewardConfig(urls=["http://x"])
+    mixed = RewardConfig(function=["a.py:f"], weights={"service": 1.0})
     for config in (elsewhere, mixed):
         assert [index for index, _ in refused_here(config, rows)] == [1]
-    assert refused_here(RewardConfig(python=REWARD_PYTHON, function=["a.py:f"]), rows) == []
-    assert refused_here(RewardConfig(python="/no/python", urls=["http://x"]), rows) == []
-    assert refused_here(RewardConfig(python=sys.executable, urls=["http://x"]), rows) == []
+    assert refused_here(RewardConfig(function=["a.py:f"]), rows) == []
 
 
-def test_an_environment_without_graders_is_refused_before_a_service_starts() -> None:
-    with pytest.raises(
-        ConfigError, match=rf"^reward\.python={sys.executable} cannot grade: .*cannot be imported"
-    ):
-        refused_here(RewardConfig(python=sys.executable), [make_row("a/0")])
+def test_an_environment_without_graders_is_refused_before_a_service_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a run that would start a service needs them here."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['langdetect'] = None")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    with pytest.raises(ConfigError, match=r"cannot be started: langdetect cannot be imported: .*\[server\]"):
+        refused_here(RewardConfig(), [make_row("a/0")])
+    assert refused_here(RewardConfig(urls=["http://x"]), [make_row("a/0")]) == []

@@ -5,8 +5,8 @@ After a SIGTERM the first rank has a step to finish, for which it needs a reward
 Every rank writes RUN/ranks/LIFE-RANK.json with what it was given.
 
 FAULTY=one plants a fault on the second node of the first start, FAULTY=all one on every node, which the real `doctor`
-then finds: a cache folder that cannot be made. DOCTOR_WAITS lets the first start's `doctor` wait
-for SIGUSR1.
+then finds: a run folder that cannot be made. DOCTOR_WAITS lets the first start's `doctor` wait for SIGUSR1. With
+SERVICE=missing no reward service can be started.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ FATES = ("done", "paused", "crash", "crash_after_progress", "stopped", "waiting"
 
 
 def serve(arguments: list[str]) -> int:
+    if os.environ.get("SERVICE") == "missing":
+        print("reward: fastapi cannot be imported", flush=True)
+        return 2
     ready = Path(arguments[arguments.index("--ready-file") + 1])
     signal.signal(signal.SIGTERM, lambda *_: None)
     print("service", json.dumps(arguments), flush=True)
@@ -51,7 +54,8 @@ def doctor(arguments: list[str]) -> int:
     is_first_life = os.environ.get("SLURM_RESTART_COUNT", "0") == "0"
     if os.environ["FAULTY"] == "all" or (is_first_life and os.environ["SLURM_PROCID"] == "1"):
         place.write_text("not a folder")
-    os.environ["TRITON_CACHE_DIR"] = str(place / "triton")
+        own = f"exp_manager.explicit_log_dir={place}/run"
+        arguments = [own if text.startswith("exp_manager.explicit_log_dir=") else text for text in arguments]
     command = [sys.executable, "-m", "nemo_prorl", "doctor", "--only=folders", *arguments]
     os.execv(sys.executable, command)
 

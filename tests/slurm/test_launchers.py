@@ -43,7 +43,7 @@ JOBS = {
     "time limit": Given("waiting,done", options=("--time=2", "--signal=USR1@60")),
     "signal in doctor": Given("done", site={"DOCTOR_WAITS": "1"}),
     "done": Given("done", ("algorithm.kl_beta=0", ODD)),
-    "no service": Given("done", site={"REWARD_PYTHON": "/no/such"}),
+    "no service": Given("done", site={"SERVICE": "missing"}),
     "no interpreter": Given("done", site={"PYTHON": "/no/such/python"}),
     "no pyxis": Given("done", site={"CONTAINER": "x.sqsh"}),
     "short": Given("done", options=("--time=3",)),
@@ -135,7 +135,7 @@ class Run:
 
 def stub_environment(python: Path) -> dict[str, str]:
     path = f"{python.parent}:{os.environ['PATH']}"
-    return {"PYTHON": str(python), "REWARD_PYTHON": str(python), "MAX_RESTARTS": "1", "PATH": path}
+    return {"PYTHON": str(python), "MAX_RESTARTS": "1", "PATH": path}
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_a_reward_service_that_cannot_start_is_said_and_ends_the_job(runs: dict[
     run = runs["no service"]
     assert run.end() == "FAILED 1:0"
     assert "ready on 0 of 2 nodes" in run.log()
-    assert re.search("/no/such.*: No such file", run.log())
+    assert "reward: fastapi cannot be imported" in run.log()
     assert run.lives() == 0
 
 
@@ -379,7 +379,7 @@ def test_a_node_with_a_fault_is_named_and_left_out(runs: dict[str, Run]) -> None
     assert run.end() == "COMPLETED 0:0"
     (node,) = (run.folder / "stages" / "run1.excluded").read_text().split()
     assert (run.folder / "faults" / node).is_file()
-    assert f"run1: {node}: caches: {run.folder}/faults/{node}/triton cannot be written" in run.log()
+    assert f"run1: {node}: run folder: {run.folder}/faults/{node}/run cannot be written" in run.log()
     assert f"doctor found fault with {node} at step 0; the job goes back to the queue" in run.log()
     state = run.cluster.states(run.job)
     assert (state["ExcNodeList"], state["Restarts"]) == (node, "1")
@@ -393,7 +393,7 @@ def test_what_every_node_lacks_is_no_fault_of_a_node(runs: dict[str, Run]) -> No
     run = runs["faulty nodes"]
     assert run.end() == "FAILED 1:0"
     reason = json.loads((run.folder / "stages" / "run1.failed").read_text())["reason"]
-    assert re.match(r"2 of 2 nodes cannot run this: caches: .*Not a directory: write CACHE_DIR", reason)
+    assert re.match(r"2 of 2 nodes cannot run this: run folder: .*Not a directory: write another", reason)
     assert not (run.folder / "stages" / "run1.excluded").exists()
     assert run.lives() == 0
 

@@ -87,7 +87,7 @@ def test_a_reward_server_is_started_again_until_the_job_or_slurm_ends_it(
         (tmp_path / name).chmod(0o755)
     environment = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
-        "REWARD_PYTHON": f"{tmp_path}/python",
+        "PYTHON": f"{tmp_path}/python",
         "RUN": str(tmp_path),
         "FAILURES": str(num_failures),
         "SLURMD_NODENAME": "node",
@@ -160,7 +160,7 @@ def test_a_reward_server_listens_on_the_nodes_own_address_only(
         cwd=ROOT,
         env={
             "PATH": f"{tmp_path}:/usr/bin:/bin",
-            "REWARD_PYTHON": f"{tmp_path}/python",
+            "PYTHON": f"{tmp_path}/python",
             "SLURMD_NODENAME": "node",
         },
         capture_output=True,

@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 from nemo_prorl.run_folder.slurm_jobs import read_submissions
-from tests.conftest import REWARD_PYTHON
 from tests.slurm.cluster import Cluster
 from tests.training.tiny import Case, assert_close, make_case, steps
 
@@ -52,7 +51,7 @@ class Trained:
 def case(service: str, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """The case, with the settings of its site beside it."""
     folder = tmp_path_factory.mktemp("slurm_training")
-    (folder / "site.env").write_text(f"REWARD_PYTHON={REWARD_PYTHON}\nREWARD_WORKERS=1\n")
+    (folder / "site.env").write_text(f"PYTHON={sys.executable}\nREWARD_WORKERS=1\n")
     return make_case(folder, service)
 
 

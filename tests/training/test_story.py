@@ -39,7 +39,7 @@ def shape(line: str) -> str:
 def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     """Other lines depend on the numbers, but the first and the indented ones, which are tables, have the page's
     words."""
-    for name in ("conf", "examples", ".venv-reward"):
+    for name in ("conf", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     build = [sys.executable, "-m", "nemo_prorl.demo.build", "runs/tiny"]

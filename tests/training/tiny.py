@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.run_folder.metrics_file import read_metrics
-from tests.conftest import REWARD_PYTHON, ROOT
+from tests.conftest import ROOT
 from tests.engines.conftest import PROCESSES, build_hf_model, run_ranks
 
 TIMEOUT_S = 540
@@ -171,7 +171,7 @@ def write_case(folder: Path) -> None:
         },
         "dynamic_sampling": {"oversample": 1.0},
         "validation": {"interval": 0, "num_rollouts": 4},
-        "reward": {"python": REWARD_PYTHON, "ready_timeout_s": 500.0, "max_failed_share": 0.0},
+        "reward": {"ready_timeout_s": 500.0, "max_failed_share": 0.0},
         "exp_manager": {"checkpoint_callback_params": {"every_n_train_steps": 1, "save_last_k": 2}},
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from re import fullmatch
 from urllib.parse import urlsplit
 
@@ -36,9 +35,6 @@ class RewardConfig:
     """Seconds that a run waits for the service before its first step."""
     max_failed_share: float = 0.01
     """Share of a step's rollouts that may be dropped because grading them failed; more stops the run."""
-    python: str = ".venv-reward/bin/python"
-    """Interpreter of the service's environment, for a service that `train` starts itself; a relative path is also
-    looked for in the checkout."""
     function: list[str] = field(default_factory=list)
     """Python functions that grade instead of the service, each written FILE.py:NAME (docs/custom_rewards.md)."""
     weights: dict[str, float] = field(default_factory=dict)
@@ -96,12 +92,6 @@ class RewardConfig:
                 "as my_reward.py:score."
             )
         return match[1]
-
-    @property
-    def interpreter(self) -> Path:
-        """Returns reward.python as found from the working folder, or else from the checkout that this file is in."""
-        of_checkout = Path(__file__).resolve().parents[3] / self.python
-        return of_checkout if not Path(self.python).exists() and of_checkout.exists() else Path(self.python)
 
     @property
     def asks_service(self) -> bool:
