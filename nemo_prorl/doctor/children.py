@@ -28,11 +28,8 @@ def facts_of_child(
     hung: str,
     failed: str,
 ) -> _Facts:
-    """Returns the facts that a child has printed.
-
-    hung: the refusal of a child that takes longer than `limit_s`. failed: that of one that prints no facts, in which
-    {code} stands for its exit code, {last} for the end of its error output.
-    """
+    """Returns the facts that a child has printed. hung: the refusal of one that takes longer than `limit_s`. failed:
+    that of one that prints none; {code} stands for its exit code, {last} for the end of its error output."""
     try:
         output, errors = child.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:

@@ -56,11 +56,10 @@ def judge_limits(
     findings = []
     for name, (needed, bad, advice) in needs.items():
         form = "{:,.3g} GiB" if name.endswith("memory") else "{:,.0f}"
-        found = f"{form} allowed, {form} needed".format(limits[name], needed)
-        if not needed:
-            findings.append(not_applicable(name, "this run needs none"))
-        else:
-            findings.append(bad(name, found, advice) if limits[name] < needed else ok(name, found))
+        allowed = "unlimited" if limits[name] == inf else form.format(limits[name])
+        found = f"{allowed}, and this run needs {form.format(needed)}"
+        judged = ok(name, found) if limits[name] >= needed else bad(name, found, advice)
+        findings.append(judged if needed else not_applicable(name, "this run needs none"))
     return findings
 
 
