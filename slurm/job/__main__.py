@@ -19,7 +19,7 @@ from pathlib import Path
 
 from slurm.job import allocation, commands, decisions
 from slurm.job.commands import Step
-from slurm.job.decisions import FAIL, GO_ON, REFUSE, REQUEUE, STOP, WAIT, Decision, Holder, Mistake
+from slurm.job.decisions import FAIL, GO_ON, REFUSE, REQUEUE, STOP, WAIT, Holder, JobDecision, Mistake
 from slurm.job.folder import Folder, cannot_write, read_text, say
 
 POLL_S = 0.5
@@ -33,18 +33,18 @@ DOCTOR_MINUTES = 10
 class End(Exception):
     """The job ends, or goes back to the queue, for the reason in a decision."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: JobDecision) -> None:
         super().__init__(decision.why)
         self.decision = decision
 
 
-def unless(decision: Decision) -> None:
+def end_if_refused(decision: JobDecision) -> None:
     """Raises End for every decision but GO_ON."""
     if decision.what != GO_ON:
         raise End(decision)
 
 
-class Job:
+class JobStart:
     """One start of a stage's job."""
 
     def __init__(self, stage: str, arguments: Sequence[str]) -> None:
@@ -77,13 +77,13 @@ class Job:
             signal.signal(number, lambda number, _frame: self.signals.add(number))
         try:
             if self.folder.marker("done").exists():
-                raise End(Decision(decisions.DONE, "is done already"))
+                raise End(JobDecision(decisions.DONE, "is done already"))
             self.take_folder()
             self.prepare()
             self.check_nodes()
             self.take_folder(again=True)
             self.start_reward_service()
-            unless(decisions.of_signal(self.folder.usr1_came_s(), self.heeded_from_s))
+            end_if_refused(decisions.after_signal(self.folder.usr1_came_s(), self.heeded_from_s))
             raise End(self.train())
         except End as end:
             return self.finish(end.decision)
@@ -105,28 +105,19 @@ class Job:
             limit_s = time.time() + WAIT_FOR_HOLDER_S
             while True:
                 state = commands.state_of(holder.job) if holder.job not in ("", mine.job) else ""
-                decision = decisions.of_holder(mine, holder, state, str(self.folder.path))
+                decision = decisions.may_take_folder(mine, holder, state, str(self.folder.path))
                 if decision.what != WAIT or time.time() > limit_s:
                     break
                 self.pause(5 * POLL_S)
-            unless(Decision(REFUSE, decision.why) if decision.what == WAIT else decision)
+            end_if_refused(JobDecision(REFUSE, decision.why) if decision.what == WAIT else decision)
         if again:
             return
+        record = {"job_id": mine.job, "stage": self.stage, "start": self.allocation.start + 1}
+        record |= {"cluster": mine.cluster, "user": mine.user, "host": mine.host}
         try:
-            self.folder.hold(
-                {
-                    "job_id": mine.job,
-                    "stage": self.stage,
-                    "start": self.allocation.start + 1,
-                    "cluster": mine.cluster,
-                    "user": mine.user,
-                    "host": mine.host,
-                    "state": decisions.CHECKING,
-                    "reason": "",
-                }
-            )
+            self.folder.hold({**record, "state": decisions.CHECKING, "reason": ""})
         except OSError as error:
-            raise End(Decision(REFUSE, cannot_write(self.folder.path, error))) from None
+            raise End(JobDecision(REFUSE, cannot_write(self.folder.path, error))) from None
 
     def prepare(self) -> None:
         """Says what the job is, and sets the variables that every step inherits."""
@@ -186,39 +177,25 @@ class Job:
         end = step.end()
         self.pause(0)
         if self.is_ending:
-            raise End(Decision(STOP, "Slurm ends the job"))
+            raise End(JobDecision(STOP, "Slurm ends the job"))
         return end
 
     # ---------------------------------------------------------------------------------------------------------- nodes
     def check_nodes(self) -> None:
         """Runs `doctor` on every node; returns only if all of them suit this run."""
         nodes, folder = self.allocation.nodes, self.folder.doctor
-        each = [
-            f"--nodes={len(nodes)}",
-            f"--ntasks={len(nodes)}",
-            "--ntasks-per-node=1",
-            "--kill-on-bad-exit=0",
-        ]
-        each += [f"--cpus-per-task={min(self.allocation.cpus)}", "--mpi=none", f"--time={DOCTOR_MINUTES}"]
+        each = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1"]
+        each += ["--kill-on-bad-exit=0", f"--cpus-per-task={min(self.allocation.cpus)}", "--mpi=none"]
+        each += [f"--time={DOCTOR_MINUTES}"]
         given = ["--folder", str(folder), "--nodes", ",".join(nodes), "--reward-elsewhere"]
         allowed = [
             word for check in os.environ.get("DOCTOR_ALLOW", "").split() for word in ("--allow", check)
         ]
         # The graders may have a container of their own, so their check is a step of its own beside doctor.
-        sandbox = self.step(
-            "REWARD_CONTAINER",
-            "sandbox",
-            each,
-            ["bash", "slurm/check_reward.sh", str(folder)],
-            reads_errors=True,
-        )
-        doctor = self.step(
-            "CONTAINER",
-            "doctor",
-            each,
-            ["bash", "slurm/rank.sh", "doctor", *given, *allowed, *self.overrides],
-            reads_errors=True,
-        )
+        check_reward = ["bash", "slurm/check_reward.sh", str(folder)]
+        sandbox = self.step("REWARD_CONTAINER", "sandbox", each, check_reward, reads_errors=True)
+        run_doctor = ["bash", "slurm/rank.sh", "doctor", *given, *allowed, *self.overrides]
+        doctor = self.step("CONTAINER", "doctor", each, run_doctor, reads_errors=True)
         while sandbox.code is None and doctor.code is None:
             self.pause()
         if sandbox.code:
@@ -234,10 +211,10 @@ class Job:
                 break  # none has come so far as to write one
             self.pause()
         bad = decisions.at_fault(nodes, answers)
-        decision = decisions.of_nodes(nodes, answers, end, self.folder.unwritable() if bad else "")
+        decision = decisions.choose_nodes(nodes, answers, end, self.folder.unwritable() if bad else "")
         for node in bad if answers and decision.what != REFUSE else ():
             self.say(f"{node}: {answers[node].sentence}" if node in answers else f"{node} did not answer")
-        unless(decision)
+        end_if_refused(decision)
 
     # ------------------------------------------------------------------------------------------------ reward service
     def start_reward_service(self) -> None:
@@ -251,15 +228,8 @@ class Job:
             address = commands.fields_of("node", node).get("NodeAddr", node)
             options = ["--nodes=1", "--ntasks=1", f"--nodelist={node}", f"--cpus-per-task={cpus}"]
             options += ["--open-mode=append", f"--output={log}"]
-            self.servers.append(
-                self.step(
-                    "REWARD_CONTAINER",
-                    "reward",
-                    options,
-                    ["bash", "slurm/reward.sh", str(folder), address],
-                    log=log,
-                )
-            )
+            serve = ["bash", "slurm/reward.sh", str(folder), address]
+            self.servers.append(self.step("REWARD_CONTAINER", "reward", options, serve, log=log))
         limit_s, announced = time.time() + self.ready_s, self.folder.announcements()
         while len(announced) < len(nodes) and time.time() < limit_s:
             if all(server.code is not None for server in self.servers):
@@ -273,12 +243,12 @@ class Job:
             for node in nodes:
                 last = read_text(folder / f"{node}.log").splitlines()[-3:]
                 self.say(f"{node}: " + " | ".join(last or ["nothing"]))
-        unless(decisions.of_reward_service(len(announced), [server.code for server in self.servers]))
-        sandboxes = decisions.of_sandboxes(self.folder.domains() or "", announced)
-        unless(Decision(sandboxes.what, f"{sandboxes.why} ({folder}/NODE.log says why)"))
+        end_if_refused(decisions.may_use_servers(len(announced), [server.code for server in self.servers]))
+        sandboxes = decisions.may_grade_code(self.folder.domains() or "", announced)
+        end_if_refused(JobDecision(sandboxes.what, f"{sandboxes.why} ({folder}/NODE.log says why)"))
 
     # -------------------------------------------------------------------------------------------------------- trainer
-    def train(self) -> Decision:
+    def train(self) -> JobDecision:
         self.folder.note_state(decisions.TRAINING)
         # Another program may have taken the port since doctor used it.
         os.environ["MASTER_PORT"] = str(commands.free_port(allocation.ports(self.allocation.job)))
@@ -298,20 +268,20 @@ class Job:
             if time.time() - seen_s > LATE_S:
                 trainer.stop()
                 trainer.end()
-                return Decision(FAIL, f"{self.folder.path} was deleted while the job trained in it")
+                return JobDecision(FAIL, f"{self.folder.path} was deleted while the job trained in it")
         end = self.wait(trainer)
         is_done = self.folder.marker("done").exists()
-        return decisions.of_training(is_done=is_done, failure=self.folder.failure(), code=end.code)
+        return decisions.after_training(is_done=is_done, failure=self.folder.failure(), code=end.code)
 
     # -------------------------------------------------------------------------------------------------------- the end
-    def finish(self, decision: Decision) -> int:
+    def finish(self, decision: JobDecision) -> int:
         """Ends the job as decided and returns its exit code. Only files of this job are touched, and those of the stage
         only if the job holds the folder."""
         self.folder.close_service()
         self.folder.forget_token()
         if decision.what == REQUEUE:
             step = self.folder.newest_step()
-            decision = decisions.of_restart(
+            decision = decisions.may_restart(
                 decision,
                 step=step,
                 first_step=self.first_step,
@@ -329,7 +299,7 @@ class Job:
         self.folder.note_state(decisions.ENDED, decision.why or "done")
         return {decisions.DONE: 0, STOP: 143}.get(decision.what, 1)
 
-    def requeue(self, decision: Decision) -> int:
+    def requeue(self, decision: JobDecision) -> int:
         """Gives the job back to the queue, without the bad nodes."""
         self.say(decision.why)
         # The requeue's would end this process before leave_out.
@@ -341,7 +311,7 @@ class Job:
             now = commands.fields_of("job", job)
             restarts = int(now.get("Restarts", "0"))
             words = done.stderr.strip()
-            decision_now = decisions.of_refused_requeue(
+            decision_now = decisions.after_refused_requeue(
                 now.get("JobState", ""), restarts, self.allocation.start, words
             )
             self.say(decision_now.why)
@@ -367,7 +337,7 @@ def main(arguments: Sequence[str]) -> int:
     """Trains a stage and returns the job's exit code."""
     stage, *others = arguments
     try:
-        return Job(stage, others).run()
+        return JobStart(stage, others).run()
     except Mistake as mistake:
         say(stage, f"error: {mistake}")
         return 1

@@ -1,4 +1,4 @@
-"""What a job does in each event: pure functions from what was seen to a Decision. docs/cluster.md has the same as a
+"""What a job does in each event: pure functions from what was seen to a decision. docs/cluster.md has the same as a
 table for users."""
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Mistake(Exception):
 
 
 @dataclass(frozen=True)
-class Decision:
+class JobDecision:
     """What to do next, and why in words for the job's log.
 
-    Example: Decision(REQUEUE, "doctor found fault with node7", bad_nodes=("node7",))
+    Example: JobDecision(REQUEUE, "doctor found fault with node7", bad_nodes=("node7",))
     """
 
     what: str
@@ -116,30 +116,30 @@ def read_number(environment: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def of_holder(me: Holder, holder: Holder, state: str | None, run_dir: str) -> Decision:
+def may_take_folder(me: Holder, holder: Holder, state: str | None, run_dir: str) -> JobDecision:
     """Returns whether `me` may take the folder from a `holder` that has not said that it has ended. state: what squeue
     says of the holder's job, empty if it lists none; None if squeue does not answer."""
     or_else = f"or write another {FOLDER_KEY}"
     if not holder.job:
         how = "wait for its end" if holder.is_alive else f"remove {run_dir}/lock if that has ended"
-        return Decision(REFUSE, f"{holder} trains in {run_dir}: {how}, {or_else}")
+        return JobDecision(REFUSE, f"{holder} trains in {run_dir}: {how}, {or_else}")
     if holder.job == me.job and holder.is_of(me):
-        return Decision(GO_ON)  # an earlier start of this job
+        return JobDecision(GO_ON)  # an earlier start of this job
     if state is None:
         why = f"squeue does not answer, and {holder} may still train in {run_dir}: submit again when it does"
-        return Decision(REFUSE, why)
+        return JobDecision(REFUSE, why)
     if holder.is_of(me):
         if not state:
-            return Decision(GO_ON)
+            return JobDecision(GO_ON)
         if state == "COMPLETING":
-            return Decision(WAIT, f"{holder} is ending in {run_dir}")
+            return JobDecision(WAIT, f"{holder} is ending in {run_dir}")
         does = "waits in the queue to go on" if state == "PENDING" else "trains"
-        return Decision(
+        return JobDecision(
             REFUSE, f"{holder} {does} in {run_dir}: wait for its end, `scancel {holder.job}`, {or_else}"
         )
     whose = f"of {holder.user or 'somebody'} on {holder.cluster or 'this cluster'}"  # squeue may hide it
     why = f"{holder} {whose} trains in {run_dir}: wait for its end, remove {run_dir}/slurm/job.json and {run_dir}/lock"
-    return Decision(REFUSE, f"{why} if it has ended, {or_else}")
+    return JobDecision(REFUSE, f"{why} if it has ended, {or_else}")
 
 
 def at_fault(nodes: Sequence[str], answers: Mapping[str, Answer]) -> list[str]:
@@ -147,35 +147,35 @@ def at_fault(nodes: Sequence[str], answers: Mapping[str, Answer]) -> list[str]:
     return [node for node in nodes if node not in answers or answers[node].verdict != "ok"]
 
 
-def of_nodes(
+def choose_nodes(
     nodes: Sequence[str], answers: Mapping[str, Answer], step: StepEnd, unwritable: str = ""
-) -> Decision:
+) -> JobDecision:
     """Returns what follows from the nodes' answers. A fault of most nodes is the configuration's or the cluster's,
     which other nodes would have too. The exit code counts only if no node has answered, because on any node anything
     may end with 2. unwritable: why the run's folder, where nodes answer, cannot be written; no node is at fault then.
     """
     first = answers.get(nodes[0])
     if first is not None and first.verdict == "mistake":
-        return Decision(FAIL, first.sentence)
+        return JobDecision(FAIL, first.sentence)
     if first is not None and "EADDRINUSE" in first.sentence:
-        return Decision(REQUEUE, f"{nodes[0]}: {first.sentence}")
+        return JobDecision(REQUEUE, f"{nodes[0]}: {first.sentence}")
     silent = [node for node in nodes if node not in answers]
     bad = at_fault(nodes, answers)
     if bad and unwritable:
-        return Decision(REFUSE, unwritable)
+        return JobDecision(REFUSE, unwritable)
     if len(silent) == len(nodes):
         what = f"doctor ended with code {step.code} and without an answer"
         words = f": {step.last_words}" if step.last_words else ""
-        return Decision(REQUEUE if _may_pass(step) else FAIL, f"{what} on any node{words}")
+        return JobDecision(REQUEUE if _may_pass(step) else FAIL, f"{what} on any node{words}")
     if 2 * len(bad) > len(nodes):
         said = [answers[node].sentence for node in bad if node in answers]
         words = (
             said[0] if said else f"they did not answer{f' ({step.last_words})' if step.last_words else ''}"
         )
-        return Decision(FAIL, f"{len(bad)} of {len(nodes)} nodes cannot run this: {words}")
+        return JobDecision(FAIL, f"{len(bad)} of {len(nodes)} nodes cannot run this: {words}")
     if bad:
-        return Decision(REQUEUE, f"doctor found fault with {' '.join(bad)}", bad)
-    return Decision(GO_ON)
+        return JobDecision(REQUEUE, f"doctor found fault with {' '.join(bad)}", bad)
+    return JobDecision(GO_ON)
 
 
 _PASSING = re.compile(
@@ -191,21 +191,23 @@ def _may_pass(step: StepEnd) -> bool:
     return was_killed or _PASSING.search(step.last_words) is not None
 
 
-def of_reward_service(num_ready: int, codes: Sequence[int | None]) -> Decision:
+def may_use_servers(num_ready: int, codes: Sequence[int | None]) -> JobDecision:
     """Returns whether training can start with the reward servers that are ready. codes: exit code of each node's
     server; None while it runs."""
     if num_ready:
-        return Decision(GO_ON)
+        return JobDecision(GO_ON)
     never = all(code in NO_RESTART_HELPS for code in codes)
-    return Decision(FAIL if never else REQUEUE, "no reward server starts" if never else "no reward service")
+    return JobDecision(
+        FAIL if never else REQUEUE, "no reward server starts" if never else "no reward service"
+    )
 
 
-def of_sandboxes(domains: str, announcements: Sequence[Mapping[str, str]]) -> Decision:
+def may_grade_code(domains: str, announcements: Sequence[Mapping[str, str]]) -> JobDecision:
     """Returns whether the servers can grade the data. domains: those of the data, one a line."""
     has_code = "code" in domains.split()
     if has_code and all(server.get("sandbox") == "none" for server in announcements):
-        return Decision(FAIL, "the data has code, and no reward server has a sandbox for it")
-    return Decision(GO_ON)
+        return JobDecision(FAIL, "the data has code, and no reward server has a sandbox for it")
+    return JobDecision(GO_ON)
 
 
 def lead_time_s(script: str, sbatch_signal: str) -> float:
@@ -225,41 +227,41 @@ def heeded_from(start_s: float, end_s: float | None, lead_s: float) -> float:
     return start_s + EARLY_S if end_s is not None and end_s - start_s <= lead_s + EARLY_S else 0.0
 
 
-def of_signal(came_s: float | None, heeded_from_s: float) -> Decision:
+def after_signal(came_s: float | None, heeded_from_s: float) -> JobDecision:
     """Returns what becomes of a SIGUSR1 that came at `came_s`, before the trainer could take it; None: none came."""
     if came_s is None or came_s < heeded_from_s:
-        return Decision(GO_ON)
-    return Decision(REQUEUE, "SIGUSR1 came before training: paused")
+        return JobDecision(GO_ON)
+    return JobDecision(REQUEUE, "SIGUSR1 came before training: paused")
 
 
-def of_training(*, is_done: bool, failure: str, code: int) -> Decision:
+def after_training(*, is_done: bool, failure: str, code: int) -> JobDecision:
     """Returns what follows the end of the trainer, which has written markers or not; exit codes decide nothing that a
     marker says. failure: the reason in NAME.failed."""
     if is_done:
-        return Decision(DONE)
+        return JobDecision(DONE)
     if failure:
-        return Decision(FAIL, failure)
-    return Decision(REQUEUE, "paused" if code == 0 else f"ended with code {code}")
+        return JobDecision(FAIL, failure)
+    return JobDecision(REQUEUE, "paused" if code == 0 else f"ended with code {code}")
 
 
-def of_restart(
-    decision: Decision, *, step: int, first_step: int, num_idle: int, max_restarts: int
-) -> Decision:
+def may_restart(
+    decision: JobDecision, *, step: int, first_step: int, num_idle: int, max_restarts: int
+) -> JobDecision:
     """Returns REQUEUE, or FAIL after too many starts in a row without a new checkpoint. num_idle: how many there were,
     with this one if it made none."""
     if step > first_step or num_idle <= max_restarts:
         why = f"{decision.why} at step {step}; the job goes back to the queue and continues from there"
-        return Decision(REQUEUE, why, decision.bad_nodes)
+        return JobDecision(REQUEUE, why, decision.bad_nodes)
     why = f"MAX_RESTARTS={max_restarts} restarts in a row had brought no new checkpoint"
-    return Decision(FAIL, f"{decision.why} at step {step}, and {why}")
+    return JobDecision(FAIL, f"{decision.why} at step {step}, and {why}")
 
 
-def of_refused_requeue(state: str, restarts: int, start: int, words: str) -> Decision:
+def after_refused_requeue(state: str, restarts: int, start: int, words: str) -> JobDecision:
     """Returns what a refusal of `scontrol requeue` means. state, restarts: of this job, from `scontrol show job`;
     start: the number of its restarts when this start began."""
     if restarts > start or state in ("PENDING", "COMPLETING"):
-        return Decision(REQUEUE, "Slurm has requeued the job already")
+        return JobDecision(REQUEUE, "Slurm has requeued the job already")
     reason = f" ({words})" if words else ""
-    return Decision(
+    return JobDecision(
         REFUSE, f"Slurm refuses to requeue the job{reason}: submit the launcher again to continue"
     )

@@ -2,28 +2,28 @@
 
 FATE=A,B,... in the environment says what happens in each start of a job: first A, after the first restart B, and so on.
 After a SIGTERM the first rank has a step to finish, for which it needs a reward server: the same signal ends that.
-Every rank writes RUN/ranks/LIFE-RANK.json with what it was given.
-
-FAULTY=one plants a fault on the second node of the first start, FAULTY=all one on every node, which the real `doctor`
-then finds: a run folder that cannot be made. DOCTOR_WAITS lets the first start's `doctor` wait for SIGUSR1. With
-SERVICE=missing no reward service can be started.
+Every rank writes RUN/ranks/LIFE-RANK.json with what it was given. With the fate "faulty" `doctor` finds fault with the
+second node, and with "late" it waits for SIGUSR1; "alone" has no reward service.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-FATES = ("done", "paused", "crash", "crash_after_progress", "stopped", "waiting", "unwritable")
+LIFE = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+FATES = os.environ["FATE"].split(",")
+FATE = FATES[min(LIFE, len(FATES) - 1)]
+NODE = os.environ.get("SLURMD_NODENAME", "")
 
 
 def serve(arguments: list[str]) -> int:
-    if os.environ.get("SERVICE") == "missing":
+    if FATE == "alone":
         print("reward: fastapi cannot be imported", flush=True)
         return 2
     ready = Path(arguments[arguments.index("--ready-file") + 1])
@@ -34,36 +34,19 @@ def serve(arguments: list[str]) -> int:
     return 0
 
 
-def doctor(arguments: list[str]) -> int:
-    """Runs the real `doctor` for folders only, or reports that everything works."""
-    folder, node = Path(arguments[arguments.index("--folder") + 1]), os.environ["SLURMD_NODENAME"]
-    if os.environ["FATE"] == "mistake":
-        said = {"verdict": "mistake", "sentence": "start: no model", "is_complete": True}
-        (folder / f"{node}.json").write_text(json.dumps(said))
-        return 2
-    if "DOCTOR_WAITS" in os.environ and os.environ.get("SLURM_RESTART_COUNT", "0") == "0":
-        (folder / f"{node}.waits").touch()
-        deadline = time.monotonic() + 180
-        while not (folder / "usr1").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-    if "FAULTY" not in os.environ:
-        (folder / f"{node}.json").write_text('{\n "verdict": "ok",\n "is_complete": true\n}')
-        return 0
-    place = folder.parents[1] / "faults" / node
-    place.parent.mkdir(exist_ok=True)
-    is_first_life = os.environ.get("SLURM_RESTART_COUNT", "0") == "0"
-    if os.environ["FAULTY"] == "all" or (is_first_life and os.environ["SLURM_PROCID"] == "1"):
-        place.write_text("not a folder")
-        own = f"exp_manager.explicit_log_dir={place}/run"
-        arguments = [own if text.startswith("exp_manager.explicit_log_dir=") else text for text in arguments]
-    command = [sys.executable, "-m", "nemo_prorl", "doctor", "--only=folders", *arguments]
-    os.execv(sys.executable, command)
+def doctor(arguments: list[str]) -> None:
+    folder = Path(arguments[arguments.index("--folder") + 1])
+    if FATE == "late":
+        (folder / f"{NODE}.waits").touch()
+        wait_until(lambda: (folder / "usr1").exists(), seconds=180)
+    is_faulty = FATE == "faulty" and os.environ["SLURM_PROCID"] == "1"
+    found = {"verdict": "failure" if is_faulty else "ok", "sentence": "caches: no room", "is_complete": True}
+    (folder / f"{NODE}.json").write_text(json.dumps(found))
 
 
-def check(arguments: list[str]) -> int:
+def check(arguments: list[str]) -> None:
     """Prints the report of the sandbox, which only the real `doctor` reads."""
     print("{}")
-    return 0
 
 
 def train(arguments: list[str]) -> int:
@@ -71,53 +54,35 @@ def train(arguments: list[str]) -> int:
     came: list[int] = []  # from before the test may see this rank
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, lambda number, _frame: came.append(number))
-    run_dir, stage, rank = (
-        Path(given["exp_manager.explicit_log_dir"]),
-        given["stage"],
-        int(os.environ["RANK"]),
-    )
-    life = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-    wanted = {"arguments": arguments, "environment": dict(os.environ)}
+    run_dir, stage = Path(given["exp_manager.explicit_log_dir"]), given["stage"]
+    rank = int(os.environ["RANK"])
     (run_dir / "ranks").mkdir(exist_ok=True)
-    (run_dir / "ranks" / f"{life}-{rank}.json").write_text(json.dumps(wanted))
-    server = run_dir / "reward" / os.environ["SLURM_JOB_ID"] / f"{os.environ['SLURMD_NODENAME']}.json"
+    wanted = {"arguments": arguments, "environment": dict(os.environ)}
+    (run_dir / "ranks" / f"{LIFE}-{rank}.json").write_text(json.dumps(wanted))
+    server = run_dir / "reward" / os.environ["SLURM_JOB_ID"] / f"{NODE}.json"
     before = server.read_text() if server.exists() else ""
-    fates = os.environ["FATE"].split(",")
-    fate = fates[min(life, len(fates) - 1)]
-    assert fate in FATES, fate
-    if rank:
-        return _follow(fate, came)
-    if fate in ("waiting", "paused"):
-        _until(came, seconds=0.5 if fate == "paused" else 600)
-    deadline = time.monotonic() + 60
-    while signal.SIGTERM in came and not (server.exists() and server.read_text() not in ("", before)):
-        assert time.monotonic() < deadline, "no server grades what is left of this step"
-        time.sleep(0.05)
-    if fate in ("done", "waiting", "crash_after_progress"):
-        (run_dir / "checkpoints" / f"step-{life + 1:08d}-{stage}").mkdir(parents=True)
-    if fate == "done":
+    if rank:  # hangs when the first one crashes, as in a collective
+        wait_until(lambda: bool(came), seconds=600 if FATE == "waiting" or "crash" in FATE else 0)
+        return 0
+    wait_until(lambda: bool(came), seconds={"waiting": 600, "paused": 0.5}.get(FATE, 0))
+    if signal.SIGTERM in came:
+        is_back = wait_until(lambda: server.exists() and server.read_text() not in ("", before), seconds=60)
+        assert is_back, "no server grades what is left of this step"
+    if FATE in ("done", "waiting", "crash_after_progress"):
+        (run_dir / "checkpoints" / f"step-{LIFE + 1:08d}-{stage}").mkdir(parents=True)
+    if FATE == "done":
         (run_dir / "stages" / f"{stage}.done").write_text("{}")
-    if fate == "unwritable":  # as on a full disk, which only root can make
-        shutil.rmtree(run_dir / "stages")
-        (run_dir / "stages").touch()
-        return 1
-    if fate == "stopped":
+    if FATE == "stopped":
         (run_dir / "stages" / f"{stage}.failed").write_text('{"reason": "the controller stops"}')
-    return int(fate in ("crash", "crash_after_progress", "stopped"))
+    return int(FATE in ("crash", "crash_after_progress", "stopped"))
 
 
-def _follow(fate: str, came: list[int]) -> int:
-    """Acts as a rank other than the first: hangs when that crashes, as in a collective."""
-    if fate == "waiting" or "crash" in fate:
-        _until(came, seconds=600)
-    return 0
-
-
-def _until(came: list[int], seconds: float) -> None:
-    """Waits until the signal has come or the time is over."""
+def wait_until(has_come: Callable[[], bool], *, seconds: float) -> bool:
+    """Returns whether it has come in this time."""
     deadline = time.monotonic() + seconds
-    while not came and time.monotonic() < deadline:
+    while not has_come() and time.monotonic() < deadline:
         time.sleep(0.05)
+    return has_come()
 
 
 if __name__ == "__main__":

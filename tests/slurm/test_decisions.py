@@ -16,8 +16,8 @@ from slurm.job.decisions import (
     REQUEUE,
     WAIT,
     Answer,
-    Decision,
     Holder,
+    JobDecision,
     Mistake,
     StepEnd,
 )
@@ -53,7 +53,7 @@ def held_by(job: str = "35", **changes: Any) -> Holder:
 def test_a_second_job_finds_out_who_has_the_folder(
     holder: Holder, state: str | None, what: str, said: str
 ) -> None:
-    decision = of.of_holder(ME, holder, state, "runs/two")
+    decision = of.may_take_folder(ME, holder, state, "runs/two")
     assert decision.what == what
     assert said in decision.why
 
@@ -62,26 +62,26 @@ def test_a_second_job_finds_out_who_has_the_folder(
 @pytest.mark.parametrize(
     ("answers", "step", "expected"),
     [
-        ("ok ok ok ok", StepEnd(0), Decision(GO_ON)),
-        ("ok ok ok bad", StepEnd(1), Decision(REQUEUE, "doctor found fault with d", ["d"])),
-        ("ok ok ok -", StepEnd(127), Decision(REQUEUE, "doctor found fault with d", ["d"])),
-        ("ok ok ok -", StepEnd(2), Decision(REQUEUE, "doctor found fault with d", ["d"])),
-        ("- ok ok ok", StepEnd(2), Decision(REQUEUE, "doctor found fault with a", ["a"])),
-        ("ok ok ok mistake", StepEnd(2), Decision(REQUEUE, "doctor found fault with d", ["d"])),
-        ("ok bad - ok", StepEnd(1), Decision(REQUEUE, "doctor found fault with b c", ["b", "c"])),
-        ("ok bad bad -", StepEnd(1), Decision(FAIL, f"3 of 4 nodes cannot run this: {BAD.sentence}")),
+        ("ok ok ok ok", StepEnd(0), JobDecision(GO_ON)),
+        ("ok ok ok bad", StepEnd(1), JobDecision(REQUEUE, "doctor found fault with d", ["d"])),
+        ("ok ok ok -", StepEnd(127), JobDecision(REQUEUE, "doctor found fault with d", ["d"])),
+        ("ok ok ok -", StepEnd(2), JobDecision(REQUEUE, "doctor found fault with d", ["d"])),
+        ("- ok ok ok", StepEnd(2), JobDecision(REQUEUE, "doctor found fault with a", ["a"])),
+        ("ok ok ok mistake", StepEnd(2), JobDecision(REQUEUE, "doctor found fault with d", ["d"])),
+        ("ok bad - ok", StepEnd(1), JobDecision(REQUEUE, "doctor found fault with b c", ["b", "c"])),
+        ("ok bad bad -", StepEnd(1), JobDecision(FAIL, f"3 of 4 nodes cannot run this: {BAD.sentence}")),
         (
             "ok - - -",
             StepEnd(1, "x"),
-            Decision(FAIL, "3 of 4 nodes cannot run this: they did not answer (x)"),
+            JobDecision(FAIL, "3 of 4 nodes cannot run this: they did not answer (x)"),
         ),
-        ("mistake - - -", StepEnd(2), Decision(FAIL, "start: no model")),
-        ("mistake ok ok ok", StepEnd(2), Decision(FAIL, "start: no model")),
-        ("port bad bad bad", StepEnd(1), Decision(REQUEUE, "a: network: EADDRINUSE")),
+        ("mistake - - -", StepEnd(2), JobDecision(FAIL, "start: no model")),
+        ("mistake ok ok ok", StepEnd(2), JobDecision(FAIL, "start: no model")),
+        ("port bad bad bad", StepEnd(1), JobDecision(REQUEUE, "a: network: EADDRINUSE")),
     ],
 )
 def test_bad_nodes_are_left_out_and_what_most_have_is_no_fault_of_theirs(
-    answers: str, step: StepEnd, expected: Decision
+    answers: str, step: StepEnd, expected: JobDecision
 ) -> None:
     """The exit code of the step says nothing as long as one node has answered."""
     known = {
@@ -92,7 +92,7 @@ def test_bad_nodes_are_left_out_and_what_most_have_is_no_fault_of_theirs(
     }
     nodes = ["a", "b", "c", "d"]
     given = {node: known[word] for node, word in zip(nodes, answers.split(), strict=True) if word != "-"}
-    assert of.of_nodes(nodes, given, step) == expected
+    assert of.choose_nodes(nodes, given, step) == expected
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_bad_nodes_are_left_out_and_what_most_have_is_no_fault_of_theirs(
 def test_a_full_disk_is_no_fault_of_a_node(answers: dict[str, Answer], what: str) -> None:
     bad = of.at_fault(["a", "b"], answers)
     assert bad == [node for node in ("a", "b") if answers.get(node) != OK]  # with none, nobody tries to write
-    decision = of.of_nodes(["a", "b"], answers, StepEnd(1, "x"), unwritable="the disk is full")
+    decision = of.choose_nodes(["a", "b"], answers, StepEnd(1, "x"), unwritable="the disk is full")
     assert (decision.what, decision.bad_nodes) == (what, ())
     assert decision.why == ("" if what == GO_ON else "the disk is full")
 
@@ -132,7 +132,7 @@ def test_a_full_disk_is_no_fault_of_a_node(answers: dict[str, Answer], what: str
 def test_what_ends_on_all_nodes_without_an_answer_is_tried_again_only_if_it_may_pass(
     code: int, words: str, what: str
 ) -> None:
-    decision = of.of_nodes(["a", "b"], {}, StepEnd(code, words))
+    decision = of.choose_nodes(["a", "b"], {}, StepEnd(code, words))
     assert decision.what == what
     assert f"doctor ended with code {code}" in decision.why
     assert words in decision.why
@@ -153,7 +153,7 @@ def test_what_ends_on_all_nodes_without_an_answer_is_tried_again_only_if_it_may_
     ],
 )
 def test_training_needs_one_reward_server(num_ready: int, codes: list[int | None], what: str) -> None:
-    assert of.of_reward_service(num_ready, codes).what == what
+    assert of.may_use_servers(num_ready, codes).what == what
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_training_needs_one_reward_server(num_ready: int, codes: list[int | None
     ],
 )
 def test_code_needs_a_server_with_a_sandbox(domains: str, levels: list[str], what: str) -> None:
-    assert of.of_sandboxes(domains, [{"sandbox": level} for level in levels]).what == what
+    assert of.may_grade_code(domains, [{"sandbox": level} for level in levels]).what == what
 
 
 # ----------------------------------------------------------------------------------------------------------------- time
@@ -191,26 +191,26 @@ def test_a_signal_that_slurm_sends_at_the_start_is_not_heeded_and_one_of_the_use
     short, long = (of.heeded_from(1000.0, 1000.0 + seconds, 600.0) for seconds in (240, 14400))
     assert (short, long) == (1000 + of.EARLY_S, 0.0)
     assert of.heeded_from(1000.0, None, 600.0) == 0.0, "a job without a limit gets no such signal"
-    assert of.of_signal(None, 0.0).what == GO_ON
-    assert of.of_signal(1006.0, short).what == GO_ON
-    assert of.of_signal(1006.0, long).what == REQUEUE
-    assert of.of_signal(1200.0, short).what == REQUEUE
+    assert of.after_signal(None, 0.0).what == GO_ON
+    assert of.after_signal(1006.0, short).what == GO_ON
+    assert of.after_signal(1006.0, long).what == REQUEUE
+    assert of.after_signal(1200.0, short).what == REQUEUE
 
 
 # --------------------------------------------------------------------------------------------------------------- ends
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        ((True, "", 1), Decision(DONE)),
-        ((False, "saturated", 0), Decision(FAIL, "saturated")),
-        ((False, "", 0), Decision(REQUEUE, "paused")),
-        ((False, "", 137), Decision(REQUEUE, "ended with code 137")),
-        ((False, "", 2), Decision(REQUEUE, "ended with code 2")),
+        ((True, "", 1), JobDecision(DONE)),
+        ((False, "saturated", 0), JobDecision(FAIL, "saturated")),
+        ((False, "", 0), JobDecision(REQUEUE, "paused")),
+        ((False, "", 137), JobDecision(REQUEUE, "ended with code 137")),
+        ((False, "", 2), JobDecision(REQUEUE, "ended with code 2")),
     ],
 )
-def test_markers_decide_and_exit_codes_do_not(seen: tuple[bool, str, int], expected: Decision) -> None:
+def test_markers_decide_and_exit_codes_do_not(seen: tuple[bool, str, int], expected: JobDecision) -> None:
     is_done, failure, code = seen
-    assert of.of_training(is_done=is_done, failure=failure, code=code) == expected
+    assert of.after_training(is_done=is_done, failure=failure, code=code) == expected
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_markers_decide_and_exit_codes_do_not(seen: tuple[bool, str, int], expec
 def test_restarts_without_a_new_checkpoint_come_to_an_end(
     step: int, num_idle: int, maximum: int, what: str
 ) -> None:
-    given = Decision(REQUEUE, "paused", ["n7"])
-    decision = of.of_restart(given, step=step, first_step=8, num_idle=num_idle, max_restarts=maximum)
+    given = JobDecision(REQUEUE, "paused", ["n7"])
+    decision = of.may_restart(given, step=step, first_step=8, num_idle=num_idle, max_restarts=maximum)
     assert decision.what == what
     assert decision.why.startswith(f"paused at step {step}")
     assert list(decision.bad_nodes) == (["n7"] if what == REQUEUE else [])
@@ -232,7 +232,7 @@ def test_restarts_without_a_new_checkpoint_come_to_an_end(
     [("PENDING", 2, REQUEUE), ("COMPLETING", 1, REQUEUE), ("RUNNING", 2, REQUEUE), ("RUNNING", 1, REFUSE)],
 )
 def test_what_slurm_has_requeued_is_not_to_be_submitted_again(state: str, restarts: int, what: str) -> None:
-    decision = of.of_refused_requeue(state, restarts, 1, "Requested operation is presently disabled")
+    decision = of.after_refused_requeue(state, restarts, 1, "Requested operation is presently disabled")
     assert decision.what == what
     assert ("submit" in decision.why) == (what == REFUSE)
 

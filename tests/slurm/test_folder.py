@@ -12,7 +12,7 @@ import pytest
 
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.lock import alone_in
-from slurm.job.__main__ import Job
+from slurm.job.__main__ import JobStart
 from slurm.job.decisions import ENDED, TRAINING, Answer
 from slurm.job.folder import Folder
 
@@ -160,7 +160,7 @@ def test_a_folder_without_room_is_said_and_a_probe_leaves_nothing(tmp_path: Path
 
 
 def test_a_launcher_that_is_told_to_end_has_not_ended_while_its_ranks_run(tmp_path: Path) -> None:
-    job = object.__new__(Job)  # outside of Slurm
+    job = object.__new__(JobStart)  # outside of Slurm
     job.folder, job.signals, job.is_ending = held(tmp_path), {signal.SIGTERM}, False
     job.folder.note_state(TRAINING)
     job.pause(0)

@@ -60,7 +60,7 @@ def test_jobs_of_a_folder_are_found_whoever_submitted_them(
     ]
     assert cluster.states(chained)["Dependency"].startswith(f"afterok:{by_hand}")
     assert f"StdOut={run_dir}/slurm/run2_8k-{chained}.out" in cluster.run("scontrol", "show", "job", chained)
-    assert f"job {by_hand} of run1 waits in the queue (JobHeldUser)" in state_of(cluster, run_dir)
+    assert f"job {by_hand} of run1: PENDING (JobHeldUser)" in state_of(cluster, run_dir)
     changed = submit(cluster, "stage=run2", *overrides, "trainer.learning_rate=5e-5")
     assert changed.returncode == 2
     assert f"stage run1 is in the queue as job {by_hand} with other overrides" in changed.stderr
@@ -77,7 +77,7 @@ def test_jobs_of_a_folder_are_found_whoever_submitted_them(
         assert time.monotonic() < limit, queue
         time.sleep(0.2)
     assert (queue.problem, queue.cluster, queue.state("99999999")) == ("", "test", GONE)
-    assert "run1 has not begun, and its job" in state_of(cluster, run_dir)
+    assert f"job {by_hand} of run1: CANCELLED" in state_of(cluster, run_dir)
     again = submit(cluster, "stage=run1", *overrides)
     assert again.stdout.startswith(f"run1     job {read_submissions(run_dir)['run1'].job}\n")
     assert read_submissions(run_dir)["run1"].job != by_hand
