@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from enum import Enum
 from pathlib import Path
@@ -57,9 +57,23 @@ class OptionGroup:
     doc: str
 
 
-def entries(schema: type = RunConfig) -> list[Option | OptionGroup]:
-    """Returns all sections and options of a dataclass of options in the order of declaration."""
-    return list(_walk(schema, ""))
+def entries(owner: type = RunConfig, prefix: str = "") -> list[Option | OptionGroup]:
+    """Returns the options of a dataclass, then its sections with theirs, so that the options of a section are
+    contiguous; in the order of declaration."""
+    hints = typing.get_type_hints(owner)
+    own, nested = list[Option | OptionGroup](), list[Option | OptionGroup]()
+    for declared in dataclasses.fields(owner):
+        key, annotation = prefix + declared.name, hints[declared.name]
+        if dataclasses.is_dataclass(annotation):
+            section = typing.cast(type, annotation)
+            first_paragraph = (section.__doc__ or "").partition("\n\n")[0]
+            nested.append(OptionGroup(key=key, doc=" ".join(first_paragraph.split())))
+            nested += entries(section, key + ".")
+            continue
+        default = declared.default if declared.default_factory is MISSING else declared.default_factory()
+        doc = field_docs(owner.__module__).get((owner.__name__, declared.name), "")
+        own.append(Option(key=key, type=annotation, default=default, doc=doc))
+    return own + nested
 
 
 @functools.cache
@@ -143,24 +157,6 @@ def entries_text(listed: Sequence[Option | OptionGroup]) -> list[str]:
             lines.append(f"  {entry.key}  ({type_name(entry.type)}; {value_text(entry.default)})")
             lines.append(f"      {entry.doc}")
     return lines
-
-
-def _walk(owner: type, prefix: str) -> Iterator[Option | OptionGroup]:
-    """Yields the options of a dataclass, then its sections, so that the options of a section are contiguous."""
-    hints = typing.get_type_hints(owner)
-    nested = []
-    for declared in dataclasses.fields(owner):
-        key, annotation = prefix + declared.name, hints[declared.name]
-        if dataclasses.is_dataclass(annotation):
-            nested.append((key, typing.cast(type, annotation)))
-            continue
-        default = declared.default if declared.default_factory is MISSING else declared.default_factory()
-        doc = field_docs(owner.__module__).get((owner.__name__, declared.name), "")
-        yield Option(key=key, type=annotation, default=default, doc=doc)
-    for key, section in nested:
-        first_paragraph = (section.__doc__ or "").partition("\n\n")[0]
-        yield OptionGroup(key=key, doc=" ".join(first_paragraph.split()))
-        yield from _walk(section, key + ".")
 
 
 @functools.cache

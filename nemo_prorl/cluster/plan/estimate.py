@@ -6,9 +6,9 @@
 
 TOKENS_PER_GPU_S is calibrated so that the paper's chain costs what it did, and so includes everything that the paper's
 total includes: uninformative prompts, validation, checkpoints, restarts. It is a single data point that ignores layout
-and kernels: an estimate for planning, not a promise. SPEED_RANGE shows how much it depends on what the papers leave
-open. The mean length of a response cancels out of the GPU hours, because it is the same share of the longest response
-in every stage; the number of steps does not.
+and kernels: an estimate for planning, not a promise. experiments/estimates.md says how much it depends on what the
+papers leave open. The mean length of a response cancels out of the GPU hours, because it is the same share of the
+longest response in every stage; the number of steps does not.
 """
 
 from __future__ import annotations
@@ -27,43 +27,16 @@ PAPER_RUNS = ((1_400, 16, 8_192), (500, 32, 8_192), (200, 16, 16_384))
 """Steps, rollouts per prompt and longest response in tokens of runs 1 to 5, 6 and 7, and 8. Rollouts, lengths, run 8's
 200 steps and a total of more than 2,000 are the papers' (2507.12507 section 4.2, 2505.24864 section 3.3); they do not
 give the other steps."""
-PAPER_STEPS = (2_100, 2_450)
-"""Total steps of all runs: by conf/stage/ and by JustRL's count for ProRL (arXiv 2512.16649 table
-4). The papers say more than 2,000 (2505.24864 section 3.3)."""
 PAPER_PARAMETERS = 1.777e9
 """Parameters of DeepSeek-R1-Distill-Qwen-1.5B, both embeddings included. The cost of a token is assumed proportional to
 them, as the arithmetic of every pass and the bytes of every decoding step are."""
 
 RESPONSE_SHARE = 0.5
 """Mean response length over the longest (the papers show lengths only as curves)."""
-RESPONSE_SHARES = (3_500 / 8_192, 5_500 / 8_192)
-"""Plausible range of RESPONSE_SHARE: DeepScaleR, the same model on math alone at 8k, reports lengths that fall from
-5,500 to 3,500 tokens."""
-
-
-def tokens_per_gpu_s(num_steps: int, response_share: float) -> float:
-    """Returns response tokens per GPU and second, averaged over the whole of the paper's chain, if it had `num_steps`
-    steps and responses of `response_share` times the longest. Steps of runs 1 to 7 are scaled to that number; run 8
-    keeps the paper's."""
-    *others, last = PAPER_RUNS
-    stretch = (num_steps - last[0]) / sum(steps for steps, _, _ in others)
-    runs = [(steps * stretch, num_rollouts, longest) for steps, num_rollouts, longest in others] + [last]
-    longest_tokens = sum(
-        steps * PAPER_PROMPTS * num_rollouts * longest for steps, num_rollouts, longest in runs
-    )
-    return response_share * longest_tokens / (PAPER_GPU_HOURS * 3600)
-
-
-TOKENS_PER_GPU_S = tokens_per_gpu_s(PAPER_STEPS[0], RESPONSE_SHARE)
-"""About 816."""
-SPEED_RANGE = (
-    tokens_per_gpu_s(PAPER_STEPS[0], RESPONSE_SHARES[0]),
-    tokens_per_gpu_s(PAPER_STEPS[1], RESPONSE_SHARES[1]),
-)
-"""About 697 to 1,268."""
-HOURS_SHARE = TOKENS_PER_GPU_S / tokens_per_gpu_s(PAPER_STEPS[1], RESPONSE_SHARE)
-"""Share of the estimated GPU hours that remains if the paper's 16,000 went into the larger number of steps: about
-0.86."""
+TOKENS_PER_GPU_S = (
+    RESPONSE_SHARE * sum(steps * PAPER_PROMPTS * num * longest for steps, num, longest in PAPER_RUNS)
+) / (PAPER_GPU_HOURS * 3600)
+"""Response tokens per GPU and second, averaged over the whole of the paper's chain: about 816."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

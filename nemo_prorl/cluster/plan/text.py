@@ -12,12 +12,8 @@ from textwrap import wrap
 
 from nemo_prorl.cluster.plan.chain import Chain, differences, flattened
 from nemo_prorl.cluster.plan.estimate import (
-    HOURS_SHARE,
     PAPER_GPU_HOURS,
-    PAPER_STEPS,
     RESPONSE_SHARE,
-    RESPONSE_SHARES,
-    SPEED_RANGE,
     TOKENS_PER_GPU_S,
     Cost,
     between_checkpoints_s,
@@ -141,15 +137,10 @@ def _changes(parent: RunConfig, config: RunConfig) -> list[str]:
 
 def _explanation(model: Architecture | None) -> list[str]:
     size = "" if model is None else f", scaled to {large(model.num_parameters)} parameters"
-    (fewer, more), (slow, fast) = PAPER_STEPS, SPEED_RANGE
-    shares = " to ".join(f"{share:.0%}" for share in RESPONSE_SHARES)
     said = (
         f"GPU h: on H100, at {TOKENS_PER_GPU_S:.0f} response tokens per GPU and second over everything, the speed at "
-        f"which the paper's eight runs take its {PAPER_GPU_HOURS:,} hours{size}. The papers leave open how long "
-        f"responses were ({shares} of the longest in DeepScaleR) and how many steps there were ({fewer:,} here, "
-        f"{more:,} by JustRL's count): the speed was between {slow:.0f} and {fast:,.0f} tokens. If the "
-        f"{PAPER_GPU_HOURS:,} hours were spent on {more:,} steps, a step costs {1 - HOURS_SHARE:.0%} less, and so does "
-        "every row above. Sources: nemo_prorl/cluster/plan/estimate.py."
+        f"which the paper's eight runs take its {PAPER_GPU_HOURS:,} hours{size}. It is one published number and a "
+        "proportion: experiments/estimates.md says what the papers leave open."
     )
     tokens = f"tokens: of responses trained on, whose mean is {RESPONSE_SHARE:.0%} of the longest possible."
     return [tokens, said, "steps: at most. A stage ends earlier when its controller decides so."]
