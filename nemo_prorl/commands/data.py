@@ -17,7 +17,7 @@ from nemo_prorl.run_folder.storage import check_writable
 
 if TYPE_CHECKING:
     from nemo_prorl.data.building.source import Source, Submit
-    from nemo_prorl.data.own import Refused
+    from nemo_prorl.data.own import RejectedRow
     from nemo_prorl.data.rows import Row, RowFile
 
 USAGE = """usage: python -m nemo_prorl data list
@@ -160,7 +160,7 @@ def _show(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.rows < 1:
         raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
-    from nemo_prorl.data.own import Refused, is_prompt_file, read
+    from nemo_prorl.data.own import RejectedRow, is_prompt_file, read
     from nemo_prorl.data.rows import RowFile
 
     if given.file.is_file() and is_prompt_file(given.file):
@@ -176,7 +176,7 @@ def _show(arguments: Sequence[str]) -> int:
         refusal = str(error).removeprefix(f"data file {given.file}: ").removesuffix(".")
     lines, found = [reading.sentence], reading.rows
     if refusal:
-        lacks_prompts = any(isinstance(row, Refused) and row.row is None for row in found)
+        lacks_prompts = any(isinstance(row, RejectedRow) and row.row is None for row in found)
         but = "" if lacks_prompts else " Reward functions alone can grade them: they need no answer."
         lines.append(f"A run refuses this file: {refusal}.{but}")
     places = _places(given, len(found))
@@ -191,22 +191,22 @@ def _places(given: argparse.Namespace, num_rows: int) -> range:
     return range(given.start, min(given.start + given.rows, num_rows))
 
 
-def _of_prompt_file(file: RowFile, places: range) -> Iterator[Row | Refused]:
+def _of_prompt_file(file: RowFile, places: range) -> Iterator[Row | RejectedRow]:
     """Yields rows of a prompt file, or what a run says of them."""
-    from nemo_prorl.data.own import Refused
+    from nemo_prorl.data.own import RejectedRow
 
     for index in places:
         try:
             yield file[index]
         except ConfigError as error:
-            yield Refused(where=f"row {index}", why=str(error), row=None)
+            yield RejectedRow(where=f"row {index}", why=str(error), row=None)
 
 
-def _row_lines(rows: Iterable[Row | Refused], start: int, num_rows: int) -> Iterator[str]:
-    from nemo_prorl.data.own import Refused
+def _row_lines(rows: Iterable[Row | RejectedRow], start: int, num_rows: int) -> Iterator[str]:
+    from nemo_prorl.data.own import RejectedRow
 
     for index, row in enumerate(rows, start):
-        if isinstance(row, Refused):
+        if isinstance(row, RejectedRow):
             said, shown = f"a run refuses it: {row.why}", row.row
         else:
             said, shown = f"{row.uid}  {row.domain}  {row.source}  {row.split}", row

@@ -43,8 +43,8 @@ class BadRecord(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Which columns of a file hold what. Example: Layout(prompt="problem", label="answer")"""
+class ColumnLayout:
+    """Which columns of a file hold what. Example: ColumnLayout(prompt="problem", label="answer")"""
 
     prompt: str
     label: str
@@ -57,7 +57,7 @@ class Layout:
         return f"prompts from {self.prompt}, {'tasks' if label == 'task' else 'answers'} from {label}"
 
 
-def recognise(first: Mapping[str, Any], *, needs_answer: bool) -> Layout:
+def recognise(first: Mapping[str, Any], *, needs_answer: bool) -> ColumnLayout:
     """The layout of a file with this first record. needs_answer: whether the reward service grades.
 
     Raises ConfigError that lists the columns and the layouts that are known."""
@@ -75,11 +75,11 @@ def recognise(first: Mapping[str, Any], *, needs_answer: bool) -> Layout:
             f"no {lacks} is recognised among the columns {', '.join(columns) or '(none)'}. {KNOWN}: rename a "
             f"column{advice}."
         )
-    return Layout(prompt=prompt, label=label)
+    return ColumnLayout(prompt=prompt, label=label)
 
 
 def row_of(
-    values: Mapping[str, Any], layout: Layout, *, uid: str, source: str, split: str, needs_answer: bool
+    values: Mapping[str, Any], layout: ColumnLayout, *, uid: str, source: str, split: str, needs_answer: bool
 ) -> Row:
     """The row of one record. `uid`, `source` and `split` are for records that do not say their own.
 
@@ -137,7 +137,7 @@ def is_prose(answer: str) -> bool:
 
 
 def _domain_and_task(
-    values: Mapping[str, Any], layout: Layout, info: Mapping[str, Any]
+    values: Mapping[str, Any], layout: ColumnLayout, info: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     label = values.get(layout.label)
     if layout.label == "reward_model":
@@ -169,7 +169,7 @@ def _domain_and_task(
     return domain, task
 
 
-def _understood(read: Callable[[], _Read], layout: Layout) -> _Read:
+def _understood(read: Callable[[], _Read], layout: ColumnLayout) -> _Read:
     """Calls a reader of labels, and raises BadRecord for its errors."""
     try:
         return read()

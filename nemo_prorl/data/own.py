@@ -177,7 +177,7 @@ def _files(name: str, split: str) -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RejectedRow:
     """A row that a run refuses."""
 
     where: str
@@ -189,19 +189,19 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class FileReading:
     """What a run makes of the rows of a data file."""
 
     sentence: str
     """What was recognised, for people."""
-    rows: tuple[Row | Refused, ...]
+    rows: tuple[Row | RejectedRow, ...]
     further: tuple[Mapping[str, Any], ...]
     """The columns of each row that a prompt file does not have anyway."""
 
     @property
     def refusal(self) -> str:
         """How many rows are refused, with an example; empty if a run takes all of them."""
-        refused = [row for row in self.rows if isinstance(row, Refused)]
+        refused = [row for row in self.rows if isinstance(row, RejectedRow)]
         if not refused:
             return ""
         return (
@@ -210,7 +210,7 @@ class Reading:
         )
 
 
-def read(name: str, *, needs_answer: bool) -> Reading:
+def read(name: str, *, needs_answer: bool) -> FileReading:
     """Reads what `name` holds without writing anything. Raises ConfigError for what cannot be read, or if no layout is
     recognised, and not for rows that cannot be used."""
     return _read(name, _files(name, "train"), split="train", needs_answer=needs_answer, stem=_stem(name))
@@ -224,7 +224,7 @@ def _read(
     needs_answer: bool,
     stem: str,
     beat: Callable[[], object] = lambda: None,
-) -> Reading:
+) -> FileReading:
     """Reads the rows of files. stem: the beginning of the uids of rows that have none. Raises ConfigError."""
     found = ((file, index, values) for file in files for index, values in enumerate(load.rows_of(file)))
     first = next(found)
@@ -232,7 +232,7 @@ def _read(
         layout = recognise(first[2], needs_answer=needs_answer)
     except ConfigError as error:
         raise ConfigError(f"data file {name}: {error}") from None
-    rows: list[Row | Refused] = []
+    rows: list[Row | RejectedRow] = []
     further = []
     for number, (file, index, values) in enumerate(itertools.chain([first], found)):
         beat()
@@ -245,13 +245,13 @@ def _read(
             with suppress(BadRecord):
                 row = make(needs_answer=False)
             where = f"row {index} (from 0){f' of {file.name}' if len(files) > 1 else ''}"
-            rows.append(Refused(where=where, why=str(error), row=row))
+            rows.append(RejectedRow(where=where, why=str(error), row=row))
     names = [file.name for file in files]
     listed = ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}, {len(names)} files"
     taken = "" if _is_one_file(name) else f" ({listed})"
     num_rows = f"{len(rows):,} row{'s' if len(rows) > 1 else ''}"
     whole = [row for row in rows if isinstance(row, Row)]
-    return Reading(
+    return FileReading(
         sentence=f"{name}{taken}: {num_rows}, {layout}, {_described(whole, needs_answer)}",
         rows=tuple(rows),
         further=tuple(further),

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building.source import Dropped, NotMeant, Problem, Record
+from nemo_prorl.data.building.source import NoRow, OtherSet, Problem, Record
 from nemo_prorl.data.layouts import shown_media
 from nemo_prorl.data.rows import Row
 
@@ -56,7 +56,7 @@ class Benchmark:
     licence: str
     """What its authors say about it."""
     convert: Callable[[Record], Problem]
-    """Reads one schema, or several of a family. Raises Dropped."""
+    """Reads one schema, or several of a family. Raises NoRow."""
     files: tuple[str, ...] = ()
     """File name patterns under evaluation.data_dir. All files that match the first pattern with a match are read."""
     generate: Callable[[], Iterable[Record]] | None = None
@@ -93,13 +93,13 @@ class Benchmark:
         for record in records:
             try:
                 if dates and not date.fromisoformat(first) <= self._date(record) <= date.fromisoformat(last):
-                    raise NotMeant(_OUTSIDE_WINDOW)
+                    raise OtherSet(_OUTSIDE_WINDOW)
                 if shown_media(record.values):
-                    raise Dropped("not_text_alone")
+                    raise NoRow("not_text_alone")
                 problem = self.convert(record)
-            except Dropped as reason:
+            except NoRow as reason:
                 dropped[str(reason)] += 1
-                if not isinstance(reason, NotMeant):
+                if not isinstance(reason, OtherSet):
                     lost.setdefault(str(reason), record.origin)
                 continue
             row = self._row(problem)

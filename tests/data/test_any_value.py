@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building.source import Dropped, Record
+from nemo_prorl.data.building.source import NoRow, Record
 from nemo_prorl.data.layouts import BadRecord, recognise, row_of
 from nemo_prorl.data.sources import deepscaler, eurus, llama_nemotron_if, scp116k
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
@@ -73,7 +73,7 @@ SCHEMAS: dict[str, tuple[Callable[[Record], object], tuple[str, ...]]] = {
 def test_every_schema_reads_any_value(name: str, data: st.DataObject) -> None:
     convert, columns = SCHEMAS[name]
     values = {column: data.draw(CELLS, label=column) for column in columns}
-    with suppress(Dropped, ConfigError):
+    with suppress(NoRow, ConfigError):
         convert(Record(values=values, split="test", origin="file:0"))
 
 

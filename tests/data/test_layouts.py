@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.layouts import BadRecord, Layout, final_answer, recognise, row_of
+from nemo_prorl.data.layouts import BadRecord, ColumnLayout, final_answer, recognise, row_of
 from nemo_prorl.data.rows import Row
 
 ASKED = ({"role": "user", "content": "2 + 2?"},)
@@ -176,7 +176,7 @@ def test_a_record_that_makes_no_row_says_why(values: dict[str, Any], why: str) -
 
 
 def test_a_reward_function_needs_no_answer() -> None:
-    assert recognise({"prompt": "?", "topic": "rain"}, needs_answer=False) == Layout(
+    assert recognise({"prompt": "?", "topic": "rain"}, needs_answer=False) == ColumnLayout(
         prompt="prompt", label=""
     )
     row = converted({"prompt": "Write about it.", "topic": "rain"}, needs_answer=False)

@@ -17,7 +17,7 @@ import pytest
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data import records
-from nemo_prorl.data.building.source import Dropped, Record
+from nemo_prorl.data.building.source import NoRow, Record
 from nemo_prorl.data.sources import llama_nemotron_if
 from nemo_prorl.evaluation import prompts
 from nemo_prorl.evaluation.catalogue import BENCHMARKS, CATEGORIES, TABLES, get
@@ -56,7 +56,7 @@ def test_an_unknown_schema_is_a_sentence_and_a_missing_answer_a_dropped_row() ->
         answers.convert(record(text="q"))
     with pytest.raises(ConfigError, match="has no answer"):
         answers.convert(record(problem="q"))
-    with pytest.raises(Dropped):
+    with pytest.raises(NoRow):
         answers.convert(record(problem="q", solution="no box"))
 
 
@@ -74,7 +74,7 @@ def test_an_unknown_schema_is_a_sentence_and_a_missing_answer_a_dropped_row() ->
     ],
 )
 def test_what_is_no_answer_is_a_dropped_row(answer: Any, why: str) -> None:
-    with pytest.raises(Dropped, match=why):
+    with pytest.raises(NoRow, match=why):
         answers.convert(record(problem="q", answer=answer))
 
 
@@ -89,7 +89,7 @@ def test_options_stand_in_an_order_that_does_not_give_the_answer_away() -> None:
     problem = answers.choices(gpqa())
     assert f"{problem.task['answer']}. right" in problem.question
     assert problem == answers.choices(gpqa()), "the order is a function of the question"
-    with pytest.raises(Dropped, match="no_option"):
+    with pytest.raises(NoRow, match="no_option"):
         answers.choices(gpqa(**{"Incorrect Answer 2": None}))
 
 
@@ -140,7 +140,7 @@ def test_tests_in_every_form(given: Any) -> None:
     ],
 )
 def test_no_tests(given: Any, why: str) -> None:
-    with pytest.raises(Dropped, match=why):
+    with pytest.raises(NoRow, match=why):
         programs.tests(given)
 
 
@@ -197,7 +197,7 @@ def test_livecodebench_in_every_form(private: Any, changes: dict[str, Any], task
 
 @pytest.mark.parametrize("metadata", [None, "", "{}", {}, {"func_name": None}, {"func_name": 3}])
 def test_a_function_without_a_name_cannot_be_called(metadata: Any) -> None:
-    with pytest.raises(Dropped, match="no_function_name"):
+    with pytest.raises(NoRow, match="no_function_name"):
         programs.convert(livecodebench("[]", public_test_cases=FUNCTIONAL, metadata=metadata))
 
 
@@ -222,7 +222,7 @@ def test_a_damaged_record_names_file_row_and_column(changes: dict[str, Any], say
 )
 def test_private_tests_that_cannot_be_read_are_a_dropped_row(private: Any) -> None:
     """A pickle that would run something is not run."""
-    with pytest.raises(Dropped, match="private_tests_not_readable"):
+    with pytest.raises(NoRow, match="private_tests_not_readable"):
         programs.convert(livecodebench(private))
 
 
@@ -345,7 +345,7 @@ def test_one_check_that_is_not_literal_drops_the_problem_and_is_counted(statemen
     ],
 )
 def test_other_test_programs_are_dropped(test: str) -> None:
-    with pytest.raises(Dropped, match=r"tests_not_literal|no_tests"):
+    with pytest.raises(NoRow, match=r"tests_not_literal|no_tests"):
         human_eval.convert(record(prompt="", entry_point="f", test=test))
 
 
@@ -370,7 +370,7 @@ def test_other_test_programs_are_dropped(test: str) -> None:
 def test_values_of_another_type_are_dropped_rows(
     convert: Callable[[Record], object], values: dict[str, Any]
 ) -> None:
-    with pytest.raises(Dropped):
+    with pytest.raises(NoRow):
         convert(record(**values))
 
 

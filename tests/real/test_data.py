@@ -12,7 +12,7 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.data import records
-from nemo_prorl.data.building.source import BOX_SUFFIX, Dropped
+from nemo_prorl.data.building.source import BOX_SUFFIX, NoRow
 from nemo_prorl.data.rows import RowFile
 from nemo_prorl.evaluation import catalogue
 from nemo_prorl.evaluation.prompts import load
@@ -73,7 +73,7 @@ def test_an_evaluation_set_is_read_as_it_is(name: str, benchmarks_dir: Path) -> 
 def test_the_canonical_solutions_of_human_eval_pass_its_tests(real_data: Path) -> None:
     problems = []
     for record in records.read(real_data / "eval" / EVALUATION["humaneval"]):
-        with suppress(Dropped):
+        with suppress(NoRow):
             problems.append(human_eval.convert(record))
     assert len(problems) == 155
     level, reasons = strongest()

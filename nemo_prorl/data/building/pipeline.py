@@ -19,7 +19,7 @@ from typing import Any
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.building import load, overlap
 from nemo_prorl.data.building.progress import watched
-from nemo_prorl.data.building.source import Candidate, Dropped, Refused, Source, Submit, get, sources
+from nemo_prorl.data.building.source import Candidate, NoRow, RejectedCandidate, Source, Submit, get, sources
 from nemo_prorl.data.building.verify import verify
 from nemo_prorl.data.rows import Row, RowFile, read_content, write_rows
 from nemo_prorl.run_folder.storage import replacing_folder
@@ -63,7 +63,7 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
     for match in filter(lambda match: match.is_overlap, matches):
         candidates.pop(match.uid)
         ledger.drop("evaluation_overlap", match.origin, f"{match.evaluation}: {match.shared}")
-    refused: list[Refused] = []
+    refused: list[RejectedCandidate] = []
     kept = list(candidates.values())
     if source.refine is not None:
         place = {candidate.row.uid: index for index, candidate in enumerate(kept)}
@@ -160,7 +160,7 @@ def _converted(
         ledger.num_read += 1
         try:
             yield source.candidate(record)
-        except Dropped as dropped:
+        except NoRow as dropped:
             ledger.drop(str(dropped), record.origin)
 
 
@@ -207,10 +207,12 @@ def _asks(row: Row) -> str:
     return overlap.identity(str(row.messages[-1]["content"]))
 
 
-def _sift(results: Iterable[Candidate | Refused], refused: list[Refused]) -> list[Candidate]:
+def _sift(
+    results: Iterable[Candidate | RejectedCandidate], refused: list[RejectedCandidate]
+) -> list[Candidate]:
     kept = []
     for result in results:
-        if isinstance(result, Refused):
+        if isinstance(result, RejectedCandidate):
             refused.append(result)
         else:
             kept.append(result)

@@ -30,11 +30,11 @@ ORDER = ("deepscaler", "eurus", "scp116k", "reasoning_gym", "llama_nemotron_if")
 """The order of the paper's table of data sets. A problem found in two sources stays in the earlier one."""
 
 
-class Dropped(Exception):
+class NoRow(Exception):
     """This record makes no row; the message is a short stable name, counted in the manifest."""
 
 
-class NotMeant(Dropped):
+class OtherSet(NoRow):
     """This record makes no row because it belongs to something else, so that nothing is lost."""
 
 
@@ -49,11 +49,11 @@ class Record:
     """File and line, for people."""
 
     def text(self, column: str, *, otherwise: str) -> str:
-        """Returns the stripped text of a column, a number as text. Raises Dropped(otherwise) if there is none."""
+        """Returns the stripped text of a column, a number as text. Raises NoRow(otherwise) if there is none."""
         try:
             return answer_text(self.values.get(column)).strip()
         except BadLabel:
-            raise Dropped(otherwise) from None
+            raise NoRow(otherwise) from None
 
     def list(self, column: str) -> list[Any]:
         """Returns a list, given as such or as JSON text; empty for none. Raises ConfigError for anything else."""
@@ -100,10 +100,10 @@ def user_turns(turns: Any) -> list[str]:
 
 def only_user_turn(turns: Any, *, otherwise: str) -> str:
     """Returns the stripped text of a conversation's only user turn; a text is such a conversation. Raises
-    Dropped(otherwise) if there is not exactly one, or if it is empty."""
+    NoRow(otherwise) if there is not exactly one, or if it is empty."""
     texts = user_turns(turns)
     if len(texts) != 1 or not texts[0].strip():
-        raise Dropped(otherwise)
+        raise NoRow(otherwise)
     return texts[0].strip()
 
 
@@ -147,7 +147,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RejectedCandidate:
     """A candidate that becomes no training row, and why. With a `file`, it is written there for people to inspect."""
 
     candidate: Candidate
@@ -156,7 +156,7 @@ class Refused:
     file: str = ""
 
 
-Refine = Callable[[Sequence[Candidate], DataBuildConfig, Submit], Iterable[Candidate | Refused]]
+Refine = Callable[[Sequence[Candidate], DataBuildConfig, Submit], Iterable[Candidate | RejectedCandidate]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ class Source:
     licence: str
     """What its authors say about it."""
     convert: Callable[[Record], Problem]
-    """Turns a record into a problem. Raises Dropped."""
+    """Turns a record into a problem. Raises NoRow."""
     columns: tuple[str, ...] = ()
     """Columns that every file must have; `a|b` requires one of the two."""
     hub_id: str = ""
@@ -203,7 +203,7 @@ class Source:
     def candidate(self, record: Record) -> Candidate:
         """Returns the row of a record. Its uid is a hash of its messages, so it stays when the source is reordered.
 
-        Raises Dropped."""
+        Raises NoRow."""
         problem = self.convert(record)
         system = [{"role": "system", "content": problem.system}] if problem.system else []
         messages = (*system, {"role": "user", "content": problem.question + problem.suffix})

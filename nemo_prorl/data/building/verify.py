@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 
-from nemo_prorl.data.building.source import Candidate, Refused, Submit
+from nemo_prorl.data.building.source import Candidate, RejectedCandidate, Submit
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
 IN_FLIGHT = 256
@@ -19,9 +19,9 @@ class GradingFailed(RuntimeError):
 
 def verify(
     candidates: Iterable[Candidate], submit: Submit, versions: set[str]
-) -> Iterator[Candidate | Refused]:
-    """Yields the candidates in their order, those that fail as Refused; adds the graders' versions to `versions`.
-    Raises GradingFailed."""
+) -> Iterator[Candidate | RejectedCandidate]:
+    """Yields the candidates in their order, with the reason for those that fail; adds the graders' versions to
+    `versions`. Raises GradingFailed."""
     waiting: deque[Candidate] = deque()
 
     def requests() -> Iterator[ScoreRequest]:
@@ -36,12 +36,12 @@ def verify(
         candidate = waiting.popleft()
         if result.status is GradeStatus.invalid_request:
             reason = str(result.details.get("reason", result.verdict))
-            yield Refused(candidate=candidate, reason="task_invalid", detail=reason)
+            yield RejectedCandidate(candidate=candidate, reason="task_invalid", detail=reason)
         elif candidate.problem.gold is None or result.score == 1.0:
             yield candidate
         else:
             detail = str(dict(result.details))[:300]
-            yield Refused(candidate=candidate, reason=f"gold_{result.verdict}", detail=detail)
+            yield RejectedCandidate(candidate=candidate, reason=f"gold_{result.verdict}", detail=detail)
 
 
 def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreResult]:

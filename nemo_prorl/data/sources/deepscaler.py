@@ -10,7 +10,7 @@ from nemo_prorl.data.building.source import BOX_SUFFIX, Problem, Record, Source
 
 
 def convert(record: Record) -> Problem:
-    """Turns a record into a problem. Raises Dropped."""
+    """Turns a record into a problem. Raises NoRow."""
     question = record.text("problem", otherwise="no_problem")
     answer = record.text("answer", otherwise="no_answer")
     return Problem(question=question, task={"answer": answer}, suffix=BOX_SUFFIX, gold=f"\\boxed{{{answer}}}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 
-from nemo_prorl.data.building.source import Dropped, Problem, Record, Source, only_user_turn
+from nemo_prorl.data.building.source import NoRow, Problem, Record, Source, only_user_turn
 
 SUFFIX = (
     "\n\nWrite Python code to solve the problem. Present the code in \n```python\nYour code\n```\nat the end."
@@ -19,9 +19,9 @@ SUFFIX = (
 
 
 def convert(record: Record) -> Problem:
-    """Turns a record into a problem. Raises Dropped, and ConfigError for a damaged one."""
+    """Turns a record into a problem. Raises NoRow, and ConfigError for a damaged one."""
     if record.values["ability"] != "code":
-        raise Dropped("not_code")
+        raise NoRow("not_code")
     question, suffix = only_user_turn(record.values["prompt"], otherwise="no_problem"), ""
     if question.endswith(SUFFIX.strip()):
         question = question.removesuffix(SUFFIX.strip()).rstrip()
@@ -33,9 +33,9 @@ def convert(record: Record) -> Problem:
     try:
         tests = json.loads(reward_model["ground_truth"])
     except (TypeError, KeyError, ValueError, RecursionError):
-        raise Dropped("tests_not_json") from None
+        raise NoRow("tests_not_json") from None
     if not isinstance(tests, dict) or not {"inputs", "outputs"} <= tests.keys():
-        raise Dropped("no_tests")
+        raise NoRow("no_tests")
     names = ("inputs", "outputs", "fn_name")
     return Problem(
         question=question,

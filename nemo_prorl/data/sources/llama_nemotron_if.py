@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nemo_prorl.data.building.source import Dropped, Problem, Record, Source, only_user_turn
+from nemo_prorl.data.building.source import NoRow, Problem, Record, Source, only_user_turn
 
 
 def convert(record: Record) -> Problem:
-    """Turns a record into a problem. Raises Dropped, and ConfigError for a damaged one."""
+    """Turns a record into a problem. Raises NoRow, and ConfigError for a damaged one."""
     arguments = record.object("args")
     ids, kwargs = arguments.get("instruction_id_list"), arguments.get("instruction_kwargs")
     if not ids or not isinstance(ids, list) or not isinstance(kwargs, list):
-        raise Dropped("no_instructions")
+        raise NoRow("no_instructions")
     return Problem(
         question=only_user_turn(record.values["input"], otherwise="not_one_user_turn"),
         task={
@@ -33,13 +33,13 @@ def convert(record: Record) -> Problem:
 
 def without_nulls(arguments: Any) -> dict[str, Any]:
     """Returns a rule's arguments, given as an object or its JSON text, without nulls; 0 and the empty text are values.
-    Raises Dropped for anything else."""
+    Raises NoRow for anything else."""
     try:
         given = json.loads(arguments) if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):
-        raise Dropped("arguments_not_json") from None
+        raise NoRow("arguments_not_json") from None
     if not isinstance(given, dict | None):
-        raise Dropped("arguments_not_an_object")
+        raise NoRow("arguments_not_an_object")
     return {name: value for name, value in (given or {}).items() if value is not None}
 
 

@@ -20,7 +20,7 @@ from importlib.resources import files
 from typing import Any
 
 from nemo_prorl.config import Credit, DataBuildConfig
-from nemo_prorl.data.building.source import Dropped, Problem, Record, Source
+from nemo_prorl.data.building.source import NoRow, Problem, Record, Source
 
 NUM_TRAIN, NUM_VALIDATION_A_TASK = 37_000, 100
 OUT_OF_DISTRIBUTION = ("acre", "boxnet", "game_of_life_halting")
@@ -80,12 +80,12 @@ def generate(options: DataBuildConfig) -> Iterator[Record]:
 def convert(record: Record) -> Problem:
     """Turns an entry into a problem. Held-out rows ask for the library's partial credit, which the papers report;
     training rows use the service's default for training (experiments/puzzles) unless `credit` says otherwise. Raises
-    Dropped."""
+    NoRow."""
     from reasoning_gym.utils import SYSTEM_PROMPTS
 
     entry, task = record.values["entry"], record.values["task"]
     if entry is None:
-        raise Dropped(record.values["reason"])
+        raise NoRow(record.values["reason"])
     # Tasks with many right answers keep one of them in the metadata, or none.
     metadata = entry["metadata"]
     found = [entry["answer"], metadata.get("example_answer"), metadata.get("example_correct_answer")]

@@ -25,10 +25,10 @@ from nemo_prorl.data.building.progress import bar
 from nemo_prorl.data.building.source import (
     BOX_SUFFIX,
     Candidate,
-    Dropped,
+    NoRow,
     Problem,
     Record,
-    Refused,
+    RejectedCandidate,
     Source,
     Submit,
 )
@@ -71,10 +71,10 @@ def convert(record: Record) -> Problem:
     """Turns a record into a problem. The task's answer is still missing; `agreeing` adds it."""
     solution = record.first(SOLUTION)
     if not isinstance(solution, str) or not solution.strip():
-        raise Dropped("no_solution")
+        raise NoRow("no_solution")
     response = record.first(RESPONSE)
     if not isinstance(response, str) or not response.strip():
-        raise Dropped("no_response")
+        raise NoRow("no_response")
     # The part that is compared: the last box, else the end of the response.
     visible = visible_text(response)
     box = last_box(visible)
@@ -99,7 +99,7 @@ def check_options(options: DataBuildConfig) -> None:
 
 def agreeing(
     candidates: Sequence[Candidate], options: DataBuildConfig, submit: Submit
-) -> Iterator[Candidate | Refused]:
+) -> Iterator[Candidate | RejectedCandidate]:
     """Yields the candidates whose solution and response agree, with their short answers, and the others with the
     reason."""
     cache = Path(options.out) / "cache" / "scp116k.sqlite"
@@ -116,7 +116,7 @@ def agreeing(
     answered: list[Candidate] = []
     for candidate, reply in zip(candidates, replies, strict=True):
         found = _with_answer(candidate, reply)
-        if isinstance(found, Refused):
+        if isinstance(found, RejectedCandidate):
             yield found
         else:
             answered.append(found)
@@ -143,10 +143,10 @@ def agreeing(
             yield replace(candidate, by_judge_only=True)
         else:
             detail = f"{candidate.row.task['answer']} / {candidate.problem.extra['response']}"
-            yield Refused(candidate=candidate, reason="disagrees", detail=detail)
+            yield RejectedCandidate(candidate=candidate, reason="disagrees", detail=detail)
 
 
-def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | Refused:
+def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | RejectedCandidate:
     found = _json_reply(reply)
     if found is None:
         return _undecided(candidate, "undecided_extraction", reply)
@@ -155,7 +155,7 @@ def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | Refused
     except BadLabel:
         text = ""
     if not text or len(text) > MAX_ANSWER:
-        return Refused(candidate=candidate, reason="no_short_answer", detail=text)
+        return RejectedCandidate(candidate=candidate, reason="no_short_answer", detail=text)
     gold = f"\\boxed{{{text}}}"
     return replace(
         candidate,
@@ -181,8 +181,10 @@ def _says_equal(reply: str | None) -> bool | None:
     return marks[-1] == "=" if marks else None
 
 
-def _undecided(candidate: Candidate, reason: str, detail: str | None) -> Refused:
-    return Refused(candidate=candidate, reason=reason, detail=detail or "no reply", file="undecided")
+def _undecided(candidate: Candidate, reason: str, detail: str | None) -> RejectedCandidate:
+    return RejectedCandidate(
+        candidate=candidate, reason=reason, detail=detail or "no reply", file="undecided"
+    )
 
 
 SOURCE = Source(

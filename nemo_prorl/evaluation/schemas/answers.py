@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.data.building.source import NoRow, Problem, Record
 from nemo_prorl.evaluation.benchmark import missing_column
 from reward.extract import last_box
 from reward.rows import BadLabel, NoAnswer, answer_text
@@ -24,7 +24,7 @@ _LIST = re.compile(rf"\[\s*(?:{_QUOTED})(?:[\s,]+(?:{_QUOTED}))*\s*,?\s*\]")
 
 def convert(record: Record) -> Problem:
     """Reads the question from `problem` or `question`, and the answer from `answer`, from OlympiadBench's list
-    `final_answer`, or, for Minerva and the original MATH, from the box that ends `solution`. Raises Dropped, and
+    `final_answer`, or, for Minerva and the original MATH, from the box that ends `solution`. Raises NoRow, and
     ConfigError for a file of another schema."""
     question = record.first(QUESTION)
     if not isinstance(question, str):
@@ -33,13 +33,13 @@ def convert(record: Record) -> Problem:
     if answer is None:
         solution = record.first("solution|Solution")
         if not isinstance(solution, str) and any(name in record.values for name in ANSWER.split("|")):
-            raise Dropped("no_answer")
+            raise NoRow("no_answer")
         if not isinstance(solution, str):
             raise missing_column(record, f"answer ({ANSWER.replace('|', ', ')}, or a solution with a box)")
         answer = last_box(solution)
     text = as_text(answer)
     if not text:
-        raise Dropped("no_answer")
+        raise NoRow("no_answer")
     context = record.values.get("context")
     if isinstance(context, str) and context.strip():
         question = f"{context.strip()}\n\n{question}"
@@ -48,7 +48,7 @@ def convert(record: Record) -> Problem:
 
 def choices(record: Record) -> Problem:
     """Reads GPQA's own schema, with the options in an order that depends on the question alone; others as `convert`, if
-    the question has its options. Raises Dropped, and ConfigError for a file of another schema."""
+    the question has its options. Raises NoRow, and ConfigError for a file of another schema."""
     if "Correct Answer" not in record.values:
         column = next((name for name in OPTIONS.split("|") if record.values.get(name)), None)
         if column is not None:
@@ -72,7 +72,7 @@ def choices(record: Record) -> Problem:
         [right, *wrong], key=lambda option: hashlib.sha256(f"{question}/{option}".encode()).digest()
     )
     if len(options) > len(LETTERS):
-        raise Dropped("too_many_options")
+        raise NoRow("too_many_options")
     letter = LETTERS[options.index(right)]
     listed = "\n".join(f"{name}. {option}" for name, option in zip(LETTERS, options, strict=False))
     return Problem(
@@ -84,7 +84,7 @@ def choices(record: Record) -> Problem:
 
 def as_text(answer: Any) -> str:
     """Returns an answer as text: 27.0 is 27; a list, OlympiadBench's form of several answers, is its members, also as
-    the text of a list of texts; "" for none. Raises Dropped for a value that cannot be an answer."""
+    the text of a list of texts; "" for none. Raises NoRow for a value that cannot be an answer."""
     if isinstance(answer, str) and _LIST.fullmatch(answer.strip()):
         answer = [ast.literal_eval(text) for text in re.findall(_QUOTED, answer)]
     if isinstance(answer, list):
@@ -95,4 +95,4 @@ def as_text(answer: Any) -> str:
     except NoAnswer:
         return ""
     except BadLabel:
-        raise Dropped("answer_not_text") from None
+        raise NoRow("answer_not_text") from None

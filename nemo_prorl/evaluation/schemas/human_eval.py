@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nemo_prorl.data.building.source import Dropped, Problem, Record
+from nemo_prorl.data.building.source import NoRow, Problem, Record
 from nemo_prorl.data.sources import eurus
 from nemo_prorl.evaluation.benchmark import missing_column
 
@@ -46,14 +46,14 @@ _LARGEST_TOLERANCE = 1e-5
 
 
 def convert(record: Record) -> Problem:
-    """Reads a problem of either benchmark. Raises Dropped, and ConfigError for a file of another schema."""
+    """Reads a problem of either benchmark. Raises NoRow, and ConfigError for a file of another schema."""
     columns = ("prompt", "entry_point", "test")
     for column in columns:
         if column not in record.values:
             raise missing_column(record, f"column {column}")
     prompt, name, test = (record.values[column] for column in columns)
     if not (isinstance(prompt, str) and isinstance(name, str) and isinstance(test, str)):
-        raise Dropped("not_text")
+        raise NoRow("not_text")
     solution = record.values.get("canonical_solution")
     return Problem(
         question=f"Complete this Python function:\n```python\n{prompt.rstrip()}\n```",
@@ -65,7 +65,7 @@ def convert(record: Record) -> Problem:
 
 def inputs_and_outputs(program: str) -> dict[str, list[str]]:
     """Returns {"inputs", "outputs"} of a test program: for each call its arguments as lines of JSON, and its result as
-    JSON. Raises Dropped."""
+    JSON. Raises NoRow."""
     try:
         calls = [
             (
@@ -75,9 +75,9 @@ def inputs_and_outputs(program: str) -> dict[str, list[str]]:
             for arguments, result in _calls(program)
         ]
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError):
-        raise Dropped("tests_not_literal") from None
+        raise NoRow("tests_not_literal") from None
     if not calls:
-        raise Dropped("no_tests")
+        raise NoRow("no_tests")
     inputs, outputs = zip(*calls, strict=True)
     return {"inputs": list(inputs), "outputs": list(outputs)}
 

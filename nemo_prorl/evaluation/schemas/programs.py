@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nemo_prorl.data.building.source import Dropped, NotMeant, Problem, Record
+from nemo_prorl.data.building.source import NoRow, OtherSet, Problem, Record
 from nemo_prorl.data.sources import eurus
 from nemo_prorl.evaluation.benchmark import missing_column
 
@@ -40,14 +40,14 @@ def only_from(*origins: str) -> Callable[[Record], Problem]:
     def convert_those(record: Record) -> Problem:
         origin = record.values.get("data_source")
         if isinstance(origin, str) and origin not in origins:
-            raise NotMeant("of_another_set")
+            raise OtherSet("of_another_set")
         return convert(record)
 
     return convert_those
 
 
 def convert(record: Record) -> Problem:
-    """Turns a record into a problem. Raises Dropped, and ConfigError for a file of another schema."""
+    """Turns a record into a problem. Raises NoRow, and ConfigError for a file of another schema."""
     if "reward_model" in record.values:
         eurus.SOURCE.check_columns(record.values, record.origin)
         return eurus.convert(record)
@@ -77,29 +77,29 @@ def convert(record: Record) -> Problem:
 
 def tests(given: Any) -> dict[str, Any]:
     """Returns {"inputs", "outputs", "fn_name"?} from JSON text or data, in columns or as a list of pairs. Raises
-    Dropped."""
+    NoRow."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
         except (ValueError, RecursionError):
-            raise Dropped("tests_not_json") from None
+            raise NoRow("tests_not_json") from None
     if isinstance(given, list):
         if not all(isinstance(pair, Mapping) and {"input", "output"} <= pair.keys() for pair in given):
-            raise Dropped("tests_without_input_or_output")
+            raise NoRow("tests_without_input_or_output")
         given = {"inputs": [p["input"] for p in given], "outputs": [p["output"] for p in given]}
     if not isinstance(given, Mapping) or not given.get("inputs") or not given.get("outputs"):
-        raise Dropped("no_tests")
+        raise NoRow("no_tests")
     inputs, outputs, name = given["inputs"], given["outputs"], given.get("fn_name")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-        raise Dropped("tests_not_in_pairs")
+        raise NoRow("tests_not_in_pairs")
     if not isinstance(name, str | None):
-        raise Dropped("no_function_name")
+        raise NoRow("no_function_name")
     return {"inputs": list(inputs), "outputs": list(outputs)} | ({"fn_name": name} if name else {})
 
 
 def livecodebench_tests(record: Record) -> tuple[dict[str, Any], str]:
     """Returns (the public and the private tests, `Problem.remark`), from JSON text or lists; long private ones are
-    compressed. Raises Dropped, and ConfigError for a damaged record."""
+    compressed. Raises NoRow, and ConfigError for a damaged record."""
     private = record.values.get("private_test_cases")
     if isinstance(private, str) and private.strip():
         try:
@@ -109,15 +109,15 @@ def livecodebench_tests(record: Record) -> tuple[dict[str, Any], str]:
                 packed = io.BytesIO(zlib.decompress(base64.b64decode(private)))
                 private = json.loads(_TextUnpickler(packed).load())
             except _OF_DAMAGED_PICKLES:
-                raise Dropped("private_tests_not_readable") from None
+                raise NoRow("private_tests_not_readable") from None
     if private and not isinstance(private, list):
-        raise Dropped("private_tests_not_readable")
+        raise NoRow("private_tests_not_readable")
     pairs = record.list("public_test_cases") + (private or [])
     task = tests(pairs)
     if any(pair.get("testtype") == "functional" for pair in pairs):
         name = record.object("metadata").get("func_name")
         if not isinstance(name, str) or not name.strip():
-            raise Dropped("no_function_name")
+            raise NoRow("no_function_name")
         task["fn_name"] = name
     remark = "have no private tests, and are graded on the examples in their question alone"
     return task, "" if private else remark

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from nemo_prorl.data.building.source import Dropped, NotMeant, Problem, Record, user_turns
+from nemo_prorl.data.building.source import NoRow, OtherSet, Problem, Record, user_turns
 from nemo_prorl.data.sources import reasoning_gym
 from nemo_prorl.evaluation.benchmark import missing_column
 
@@ -21,24 +21,24 @@ GRAPH_SEED = 20_250_530
 
 def row(record: Record) -> Problem:
     """Reads a row of a prompt file (docs/data.md); its prompt is complete, and it is scored as in the papers. Raises
-    Dropped, and ConfigError for a file of another schema or a damaged row."""
+    NoRow, and ConfigError for a file of another schema or a damaged row."""
     if not {"messages", "task"} <= record.values.keys():
         raise missing_column(record, "messages and task (docs/data.md)")
     asked, task = user_turns(record.list("messages")), record.object("task")
     if len(asked) != 1:
-        raise Dropped("not_one_user_turn")
+        raise NoRow("not_one_user_turn")
     if not isinstance(task.get("task"), str):
-        raise Dropped("no_puzzle")
+        raise NoRow("no_puzzle")
     return Problem(question=asked[0], task=task | reasoning_gym.HELD_OUT_CREDIT)
 
 
 def by_category(record: Record) -> Problem:
     """Reads a row as `row` does, with the kind `category/task`, so that results are reported by task. Raises
-    Dropped."""
+    NoRow."""
     problem = row(record)
     task = problem.task["task"]
     if task in reasoning_gym.OUT_OF_DISTRIBUTION:
-        raise NotMeant("out_of_distribution")
+        raise OtherSet("out_of_distribution")
     return replace(problem, kind=f"{category(task)}/{task}")
 
 
@@ -48,7 +48,7 @@ def only(task: str) -> Callable[[Record], Problem]:
     def convert(record: Record) -> Problem:
         problem = row(record)
         if problem.task["task"] != task:
-            raise NotMeant("of_another_task")
+            raise OtherSet("of_another_task")
         return problem
 
     return convert

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ConfigError, Credit, DataBuildConfig
-from nemo_prorl.data.building.source import ORDER, Candidate, Dropped, Record, get, sources
+from nemo_prorl.data.building.source import ORDER, Candidate, NoRow, Record, get, sources
 from nemo_prorl.data.sources import reasoning_gym
 from reward.protocol import DOMAINS
 from tests.data.building.conftest import code_record, instruction_record, math_record
@@ -135,7 +135,7 @@ WITHOUT_TURN = code_record("x", STDIN) | {"prompt": [{"role": "system", "content
     ],
 )
 def test_what_makes_no_row_says_why(name: str, values: Mapping[str, Any], reason: str) -> None:
-    with pytest.raises(Dropped, match=f"^{reason}$"):
+    with pytest.raises(NoRow, match=f"^{reason}$"):
         candidate(name, values)
 
 
