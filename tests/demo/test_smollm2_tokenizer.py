@@ -41,9 +41,8 @@ def folder(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> P
     from transformers import LlamaConfig
 
     folder = tmp_path_factory.mktemp("smollm2")
-    LlamaConfig(
-        vocab_size=VOCAB, bos_token_id=IM_START, eos_token_id=IM_END, pad_token_id=IM_END
-    ).save_pretrained(folder)
+    config = LlamaConfig(vocab_size=VOCAB, eos_token_id=IM_END, architectures=["LlamaForCausalLM"])
+    config.save_pretrained(folder)
     smollm2.build_tokenizer(facts).save_pretrained(folder)
     return folder
 
