@@ -170,15 +170,15 @@ def test_every_task_is_classified_on_its_own() -> None:
 def test_sizes_come_in_their_order_at_a_k_that_all_have(tmp_path: Path) -> None:
     """12 samples have pass@6 and 16 samples do not; both have pass@4."""
     name = "graph_color_sizes"
-    found = result(name, {f"{name}/{size}_vertices": [8] for size in (20, 10, 12)}, num_samples=16)
-    found = with_counts(found, f"{name}/10_vertices/0", 12, 6)
+    found = result(name, {f"{name}/{size}_vertices": [8] for size in (20, 8, 12)}, num_samples=16)
+    found = with_counts(found, f"{name}/8_vertices/0", 12, 6)
     parts = compare([{name: found}] * 2, by_source=True)
     sizes = by_size(parts)[name, "vertices"]
-    assert [size for size, _ in sizes] == [10, 12, 20]
+    assert [size for size, _ in sizes] == [8, 12, 20]
     assert common_k([one for _, one in sizes]) == 4
     _, title, head, row, at_4, *_ = size_lines(name, "vertices", sizes, ["start", "last"])
     assert title == "graph_color_sizes by vertices (12 to 16 samples each)"
-    assert head.split() == ["10", "12", "20"]
+    assert head.split() == ["8", "12", "20"]
     assert row.split() == ["start", "pass@1", "0.5000", "0.5000", "0.5000"]
     of_12, of_16 = f"{1 - 15 / 495:.4f}", f"{1 - 70 / 1820:.4f}"
     assert at_4.split() == ["start", "pass@4", of_12, of_16, of_16]

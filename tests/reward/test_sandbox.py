@@ -220,6 +220,7 @@ def test_hostile_submission(
         ("read /proc", "open('/proc/self/environ').read()"),
         ("write to the libraries", "import os; open(os.path.dirname(os.__file__) + '/x', 'w')"),
         ("write to the root", "open('/x', 'w')"),
+        ("read what nobody may", "import os; os.close(os.open('/tmp/f', os.O_CREAT | os.O_WRONLY, 0)); open('/tmp/f')"),
         ("leave the root", "import os; os.chdir('/'); open('../etc/passwd')"),
         ("mount", "from ctypes import CDLL; exit(CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, None) == -1)"),
         ("trace a process", "from ctypes import CDLL; exit(CDLL(None).ptrace(16, 1, 0, 0) == -1)"),
