@@ -21,7 +21,7 @@ from reward.graders import constraints
 from reward.graders.code.blocks import code_blocks
 from reward.protocol import MAX_RESPONSE_BYTES
 from tests.reward.serving import Server, request
-from tests.reward.test_constraints import MATRIX
+from tests.reward.test_constraints import ARGUMENTS
 
 UNITS = (
     "[", "]", "[]", "<<", ">>", "<<a", "*", "**", "***", "* ", "*\n", "-", "- ", "-\n", " ", "\t", "\n", " \n", "\r",
@@ -33,7 +33,7 @@ UNITS = (
 )  # fmt: skip
 RULES = {
     name: arguments
-    for name, arguments, _, _ in MATRIX
+    for name, arguments in ARGUMENTS.items()
     if not name.startswith("language") and not name.startswith("change_case:english")
 }
 """All rules but those for a language, for which langdetect reads only the first 10,000 characters."""
