@@ -125,7 +125,7 @@ def commands_of(runs: Sequence[ArmRun], num_ranks: int) -> list[str]:
 def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) -> int:
     """Trains what is not finished, one after the other. Returns the exit code of the first that neither finished nor
     failed for good, else 0."""
-    from nemo_prorl.questions.arms import train
+    from nemo_prorl.cluster.local_ranks import run_ranks
     from nemo_prorl.questions.table import cost_sentence, unfinished
     from nemo_prorl.reward_sources.service import reward_service
     from nemo_prorl.run_folder.metrics_file import read_records
@@ -141,7 +141,7 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
     with reward_service(reward, out) if reward.starts_service else nullcontext():
         for number, run in enumerate(left, start=1):
             show([f"\n{run.arm.name}, seed {run.seed} ({number} of {len(left)})"])
-            code = train(run.arguments, num_ranks=num_ranks)
+            code = run_ranks(["nemo_prorl", *run.arguments], num_ranks=num_ranks)
             if not run.is_done and not run.why_failed:
                 what = "was paused" if code == 0 else f"ended with exit code {code}"
                 return say(f"arm {run.name} {what}: the same command goes on with it.", code or 1)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.cluster.local_ranks import module_arguments, run_ranks
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.config.compose import quoted
 from nemo_prorl.demo.solved import Counts, count
@@ -150,20 +151,9 @@ def _measure(demo: Demo, model: Path, samples: Path, overrides: Sequence[str]) -
 
 
 def _run(arguments: Sequence[str], *, num_ranks: int = 1, stdout: int | None = None) -> int:
-    """Prints and runs `python -m ...` in so many processes. However this process is stopped, the command ends first."""
-    if num_ranks > 1:
-        torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}", "-m"]
-        arguments = [*torchrun, *arguments]
-    print(f"\n$ python -m {shlex.join(arguments)}", flush=True)
-    # Our command line sets OMP_NUM_THREADS too, but torchrun would warn before.
-    environment = {"OMP_NUM_THREADS": "1", **os.environ} if num_ranks > 1 else None
-    command = subprocess.Popen([sys.executable, "-m", *arguments], stdout=stdout, env=environment)
-    try:
-        code = command.wait()
-    finally:
-        if command.poll() is None:
-            command.terminate()
-            command.wait()
+    """Prints a command of `python -m`, runs it in so many processes, and returns its exit code."""
+    print(f"\n$ python -m {shlex.join(module_arguments(arguments, num_ranks))}", flush=True)
+    code = run_ranks(arguments, num_ranks=num_ranks, stdout=stdout)
     if code < 0:
         print(f"error: python -m {arguments[0]} was killed by signal {-code}", file=sys.stderr)
     return code if code >= 0 else 128 - code

@@ -7,14 +7,10 @@ OUT/ARM-SEED/job.sh     the launcher of the run's stage, for the arm; only if th
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -38,8 +34,6 @@ from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.types import RunState
 
-PR_SET_PDEATHSIG = 1
-"""Linux's name for the signal that a process gets when its parent ends."""
 ARM_FILE, JOB_FILE = "arm.yaml", "job.sh"
 SET_BY_FORK = (
     "seed", "trainer.num_steps", "stage.name", "stage.parent", "stage.start_from", "exp_manager.explicit_log_dir",
@@ -281,24 +275,3 @@ def _job_script(run: ArmRun, launcher: Path) -> str:
     words = [run.arm.name, *run.arguments[1:], f"exp_manager.explicit_log_dir={run.folder}"]
     line = f'run_stage {shlex.join(words)} "$@"'
     return re.sub(r"^run_stage .*$", lambda _: line, launcher.read_text(encoding="utf-8"), flags=re.MULTILINE)
-
-
-def train(arguments: Sequence[str], *, num_ranks: int = 1) -> int:
-    """Runs `python -m nemo_prorl ARGUMENTS` in processes of its own and returns the exit code. However this process is
-    stopped, they end first: they save and pause."""
-    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}", "-m"]
-    command = [sys.executable, "-m", *(torchrun if num_ranks > 1 else []), "nemo_prorl", *arguments]
-    # Our command line sets OMP_NUM_THREADS too, but torchrun would warn before. If this process is killed, its children
-    # must not keep the arm's folder locked; torchrun ends its ranks only upon a signal that it can catch.
-    last = signal.SIGKILL if num_ranks == 1 else signal.SIGTERM
-    process = subprocess.Popen(
-        command,
-        env={"OMP_NUM_THREADS": "1", **os.environ},
-        preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, last),
-    )
-    try:
-        return process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
