@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -61,8 +63,27 @@ class Browser:
     async def open(self, url: str) -> None:
         await self.send("Page.navigate", url=url)
 
+    async def show(self, width: int, height: int = 900) -> None:
+        """Gives the screen a size in pixels; narrow ones are phones."""
+        look = {"deviceScaleFactor": 1, "mobile": width < 500}
+        await self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, **look)
+
+    async def until(self, script: str) -> None:
+        """Waits until an expression of JavaScript is true."""
+        limit = time.monotonic() + 60
+        while not await self.run(script):
+            assert time.monotonic() < limit, script
+            await asyncio.sleep(0.1)
+
     async def run(self, script: str) -> Any:
         """The value of an expression of JavaScript."""
         answer = await self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+
+ALL_DRAWN = """document.readyState === "complete" && (() => {
+  const charts = [...document.querySelectorAll(".chart")];
+  return charts.length > 20 && charts.every((chart) => chart.querySelector("svg.main-svg .xtick"));
+})()"""
+"""Whether a page of the report shows its charts."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,44 +18,14 @@ from nemo_prorl.report.page import page_html, section_drawings, shown, write_rep
 from nemo_prorl.run_folder.records import write_remeasured
 from nemo_prorl.run_folder.run import RunFolder, read_run
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
+from tests.report.browser import ALL_DRAWN, CHROMIUM, Browser
 from tests.report.made_up_runs import write_run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-MEASURE = """<!doctype html><body>
-<iframe src="report.html" width="390" height="800"></iframe>
-<iframe src="report.html" width="1440" height="900"></iframe>
-<script>
-const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-function measured(frame) {
-  const page = frame.contentDocument, charts = [...page.querySelectorAll(".chart")];
-  return {
-    width: page.documentElement.clientWidth,
-    needed: page.documentElement.scrollWidth,
-    charts: charts.length,
-    drawn: charts.filter((chart) => chart.querySelector("svg.main-svg .xtick")).length,
-    overflowing: charts.filter((chart) => chart.querySelector("svg").clientWidth > chart.clientWidth).length,
-    lines: charts.map((chart) => chart.querySelectorAll("path.js-line").length),
-  };
-}
-addEventListener("load", async () => {
-  await wait(2000);
-  const [phone, desk] = document.querySelectorAll("iframe");
-  const found = { phone: measured(phone), desk: measured(desk) };
-  const length = desk.contentDocument.getElementById("chart-length");
-  desk.contentDocument.querySelector("button[data-chart=length]").click();
-  await wait(500);
-  found.linesLeft = length.querySelectorAll("path.js-line").length;
-  desk.contentWindow.Plotly.relayout(length, { "xaxis.range[0]": 5, "xaxis.range[1]": 15 });
-  await wait(500);
-  found.zoomed = desk.contentDocument.getElementById("chart-entropy").layout.xaxis.range;
-  desk.width = 600;
-  const frame = () => new Promise((resolve) => desk.contentWindow.requestAnimationFrame(resolve));
-  // Sizes are observed frame by frame, and a busy machine draws few of them.
-  for (let i = 0; i < 150 && measured(desk).overflowing; i++) await Promise.race([frame(), wait(100)]);
-  found.narrowed = measured(desk);
-  document.body.textContent = JSON.stringify(found);
-});
-</script>"""
+FITS = """[
+  innerWidth, document.documentElement.scrollWidth <= innerWidth,
+  [...document.querySelectorAll(".chart")].filter((at) => at.querySelector("svg").clientWidth > at.clientWidth).length,
+].join(" ")"""
+"""The width of the screen, whether the page is no wider, and how many charts are wider than their place."""
 
 
 class Outline(HTMLParser):
@@ -219,25 +188,30 @@ def test_numbers_as_people_read_them(value: object, text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> None:
-    """Checks that all charts are drawn without errors, that nothing is wider than the screen, and that legends, common
-    zoom and resizing work."""
-    (folder / "measure.html").write_text(MEASURE)
-    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
-    command += [f"--user-data-dir={tmp_path}", "--enable-logging=stderr", "--window-size=2000,1000"]
-    command += ["--virtual-time-budget=30000", "--dump-dom", (folder / "measure.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    (folder / "measure.html").unlink()
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    (text,) = re.findall(r"<body>(.*?)</body>", done.stdout, re.DOTALL)
-    found = json.loads(text)
-    for name, width in (("phone", 390), ("desk", 1440), ("narrowed", 600)):
-        page = found[name]
-        assert page["width"] <= width
-        assert page["needed"] <= page["width"], name
-        assert page["charts"] == page["drawn"] > 20, name
-        assert page["overflowing"] == 0, name
-    assert found["linesLeft"] == 2  # the curves of mean, median and 99th percentile
-    assert found["zoomed"] == [5, 15]
+    """All charts are drawn without errors, nothing is wider than the screen, also when that changes, and legends and
+    the common zoom work."""
+
+    async def look() -> None:
+        async with Browser(tmp_path) as browser:
+            for width in (390, 1440):
+                await browser.show(width)
+                await browser.open((folder / "report.html").as_uri())
+                await browser.until(ALL_DRAWN)
+                assert await browser.run(FITS) == f"{width} true 0"
+            await browser.run("document.querySelector('button[data-chart=length]').click()")
+            lines = "document.querySelectorAll('#chart-length path.js-line').length"
+            await browser.until(f"{lines} === 2")  # of the curves of mean, median and 99th percentile
+            await browser.run(
+                "Plotly.relayout('chart-length', {'xaxis.range[0]': 5, 'xaxis.range[1]': 15}) && 0"
+            )
+            await browser.until(
+                "document.getElementById('chart-entropy').layout.xaxis.range.join() === '5,15'"
+            )
+            await browser.show(600)
+            await browser.until(f"{FITS} === '600 true 0'")
+            assert browser.errors == []
+
+    asyncio.run(look())
 
 
 def test_a_metric_that_was_measured_afterwards_has_a_chart_of_its_own(

@@ -298,11 +298,9 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         found: dict[str, Any] = {}
         async with Browser(tmp_path / "profile") as browser:
             for name, width in (("phone", 390), ("desk", 1280)):
-                screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-                await browser.send("Emulation.setDeviceMetricsOverride", **screen)
+                await browser.show(width, 800)
                 await browser.open(page.as_uri())
-                while not await browser.run(IS_READY):
-                    await asyncio.sleep(0.05)
+                await browser.until(IS_READY)
                 found[name] = await browser.run(SEEN)
             found["choices"] = await browser.run(CHOICES)
             for step, domain, outcome in product(("", "2", "4", "6"), ("", "logic", "math"), OUTCOMES):

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.report import serve
 from tests.background import serve_in_background
 from tests.conftest import ROOT
-from tests.report.browser import CHROMIUM, Browser
+from tests.report.browser import ALL_DRAWN, CHROMIUM, Browser
 from tests.report.made_up_runs import write_run
 
 
@@ -200,10 +199,6 @@ SEEN = """({
   lines: document.getElementById("chart-length").querySelectorAll("path.js-line").length,
   same: window.chart === document.getElementById("chart-length"),
 })"""
-ALL_DRAWN = """(() => {
-  const charts = [...document.querySelectorAll(".chart")];
-  return charts.length > 20 && charts.every((chart) => chart.querySelector("svg.main-svg .xtick"));
-})()"""
 READ = """
   document.querySelector("button[data-chart=length]").click();
   Plotly.relayout(document.getElementById("chart-entropy"), { "xaxis.range[0]": 5, "xaxis.range[1]": 15 });
@@ -226,17 +221,10 @@ async def _read_along(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with served(folder) as port:
         async with Browser(tmp_path / "profile") as browser:
-
-            async def until(script: str) -> None:
-                limit = time.monotonic() + 60
-                while not await browser.run(script):
-                    assert time.monotonic() < limit, script
-                    await asyncio.sleep(0.3)
-
             await browser.open(f"http://127.0.0.1:{port}/")
-            await until("document.body?.dataset.page === 'waiting'")
+            await browser.until("document.body?.dataset.page === 'waiting'")
             records = write_run(folder, is_done=False)
-            await until("document.readyState === 'complete' && window.Plotly && " + ALL_DRAWN)
+            await browser.until(ALL_DRAWN)
             await browser.run(READ)
             (folder / "evaluation").mkdir()
             (folder / "evaluation" / "a.json").write_text('{"columns": ["x"], "rows": [[1]]}')
@@ -245,8 +233,8 @@ async def _read_along(tmp_path: Path) -> None:
                 if count == 40:  # a page to which the reader turns again asks at once
                     await browser.run("document.dispatchEvent(new Event('visibilitychange'))")
                 said = f"step {records[count - 1]['step']}"
-                await until(f"document.querySelector('.verdict-line').innerText.includes('{said}')")
-            await until("document.querySelectorAll('#evaluation table').length === 1")
+                await browser.until(f"document.querySelector('.verdict-line').innerText.includes('{said}')")
+            await browser.until("document.querySelectorAll('#evaluation table').length === 1")
             await asyncio.sleep(2)  # charts are drawn frame by frame
             seen = await browser.run(SEEN)
             # What the reader looks at stays where it was, though warnings above it come and go.
