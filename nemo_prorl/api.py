@@ -81,13 +81,11 @@ def _overrides(options: Mapping[str, Any], folder: Path, prefix: str = "") -> It
         if isinstance(value, Mapping) and key not in known():
             yield from _overrides(value, folder, f"{key}.")
             continue
-        if (
-            key in ("data.train", "data.validation")
-            and value
-            and all(isinstance(row, Mapping) for row in value)
-        ):
-            rows, value = value, [folder / "data" / f"{name}.jsonl"]
-            replace_text(value[0], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        if key.startswith("data.") and isinstance(value, list) and value and isinstance(value[0], Mapping):
+            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in value]
+            file = folder / "data" / f"{key.removeprefix('data.')}.jsonl"
+            replace_text(file, "".join(lines))
+            value = [file]
         yield f"{key}={_text(value)}"
 
 
@@ -109,21 +107,17 @@ def _reference(function: Callable[..., Any]) -> str:
     from nemo_prorl.config import ConfigError
 
     name, file = function.__qualname__, inspect.getsourcefile(function)
-    if not name.isidentifier() or file is None or not Path(file).is_file():
-        raise ConfigError(
-            f"{name} is not at the top of a Python file: write it into one, and import it from there."
-        )
-    return f"{file}:{name}"
+    if name.isidentifier() and file and Path(file).is_file():
+        return f"{file}:{name}"
+    raise ConfigError(
+        f"{name} is not at the top of a Python file: write it into one, and import it from there."
+    )
 
 
 def _command(*arguments: str, num_ranks: int = 1) -> None:
     """Runs `python -m nemo_prorl` and prints what it prints. Raises RuntimeError if it fails."""
-    ranks = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
-        if num_ranks > 1
-        else []
-    )
-    command, last = [sys.executable, *ranks, "-m", "nemo_prorl", *arguments], ""
+    launcher = f"-m torch.distributed.run --standalone --nproc-per-node={num_ranks}" if num_ranks > 1 else ""
+    command, last = [sys.executable, *launcher.split(), "-m", "nemo_prorl", *arguments], ""
     # A session of its own, so that an interrupt reaches it once.
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

@@ -128,14 +128,14 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
     from nemo_prorl.cluster.local_ranks import run_ranks
     from nemo_prorl.questions.table import cost_sentence, unfinished
     from nemo_prorl.reward_sources.service import reward_service
-    from nemo_prorl.run_folder.metrics_file import read_records
+    from nemo_prorl.run_folder.run import RunFolder
 
     if not (left := unfinished(runs)):
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, which pauses the arm that trains
     num_steps = left[0].config.trainer.num_steps
-    records = read_records(run_dir / "metrics.jsonl")[0]
-    cost = cost_sentence(records, num_runs=len(left), num_steps=num_steps, num_ranks=num_ranks)
+    step_s = RunFolder(run_dir).recent_step_s(20)
+    cost = cost_sentence(step_s, num_runs=len(left), num_steps=num_steps, num_ranks=num_ranks)
     show([f"{len(left)} of {len(runs)} trainings are missing, of {num_steps} steps each: {cost}"])
     reward = left[0].config.reward
     with reward_service(reward, out) if reward.starts_service else nullcontext():

@@ -105,11 +105,11 @@ def _add_estimates(parser: Parser) -> None:
 def share_of_run(run_dir: Path) -> float:
     """Returns the mean response length over the longest that was allowed, in the newest steps of a run. Raises
     ConfigError for a folder without steps."""
-    from nemo_prorl.run_folder.metrics_file import read_records
+    from nemo_prorl.run_folder.run import RunFolder
 
     try:
         limit = yaml.safe_load((run_dir / "resolved.yaml").read_text())["sampler"]["max_response_tokens"]
-        records, _ = read_records(run_dir / "metrics.jsonl")
+        records = RunFolder(run_dir).records
         return fmean([record[_MEAN] for record in records if _MEAN in record][-_NEWEST:]) / limit
     except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(

@@ -60,9 +60,9 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError(f"--tolerance {given.tolerance:g} is no difference: write 0 or more, such as 1e-4.")
     with terminal.shown(speaks=rank_from_environment() == 0):
         terminal.wait_for("reading the run")
-        from nemo_prorl.run_folder.records import read_digests
+        from nemo_prorl.run_folder.run import RunFolder
 
-        digests = read_digests(given.run)
+        digests = RunFolder(given.run).digests
         if not digests.steps:
             raise ConfigError(
                 f"{given.run} has no digests.jsonl with steps: write the folder of a run that has trained a step."

@@ -27,7 +27,7 @@ from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.metrics_file import rewind_metrics
 from nemo_prorl.run_folder.origin import flatten, write_resolved
-from nemo_prorl.run_folder.records import read_digests
+from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
@@ -119,7 +119,7 @@ def checkpoint_at(run_dir: Path, step: int) -> Checkpoint:
 def changed_since(run_dir: Path, state: RunState, conf_dir: Path) -> list[str]:
     """Returns the names of options of the stage, which its arms take over, that were others in the step after `state`;
     without such a step, in the step before."""
-    digests = read_digests(run_dir)
+    digests = RunFolder(run_dir).digests
     lines = (digests.steps.get(step, {}) for step in (state.step + 1, state.step))
     line = next((line for line in lines if line.get("stage") == state.stage), {})
     then = digests.inputs.get(line.get("of_inputs", ""))

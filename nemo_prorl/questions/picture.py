@@ -14,7 +14,7 @@ from nemo_prorl.questions.table import KL, TOKENS
 from nemo_prorl.report.drawings import INK, Curve, Drawing, Line, curve_of, scale_of
 from nemo_prorl.report.panels import Panel
 from nemo_prorl.report.pictures import picture
-from nemo_prorl.run_folder.metrics_file import read_records
+from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
 
 BEFORE = "before"
@@ -37,7 +37,7 @@ Records = Sequence[Mapping[str, Any]]
 
 def draw_fork(runs: Sequence[ArmRun], path: Path, *, at: int) -> None:
     """Draws the finished runs, and the run that they continue up to the step of the fork."""
-    records = {run: read_records(run.folder / "metrics.jsonl")[0] for run in runs if run.is_done}
+    records = {run: RunFolder(run.folder).records for run in runs if run.is_done}
     before = [record for record in next(iter(records.values())) if record["step"] <= at]
     arms: dict[str, list[Records]] = {
         BEFORE: [[record for record in before if record["stage"] != runs[0].arm.name]]

@@ -21,9 +21,9 @@ from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
 from nemo_prorl.engines.recorded import RecordedGrader, RecordedSampler, Records
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
-from nemo_prorl.run_folder.metrics_file import read_records
 from nemo_prorl.run_folder.origin import flatten
-from nemo_prorl.run_folder.records import read_digests, read_rollouts, rollout_files
+from nemo_prorl.run_folder.records import read_rollouts, rollout_files
+from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import changed_content
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
@@ -82,7 +82,8 @@ class RerunPlan:
 
 def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> RerunPlan:
     """Returns how to compute the steps again, from files alone. Raises CannotVerify with the reason if they cannot."""
-    digests = read_digests(run_dir)
+    run_files = RunFolder(run_dir)
+    digests = run_files.digests
     if not digests.steps:
         raise CannotVerify(
             f"{run_dir} has no digests.jsonl with steps: write the folder of a run that has trained."
@@ -96,8 +97,7 @@ def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> RerunPl
     stage = digests.steps[last]["stage"]
     if digests.steps[first]["stage"] != stage:
         raise CannotVerify(f"steps {first} and {last} are of different stages: write steps of one stage.")
-    records = read_records(run_dir / "metrics.jsonl")[0]
-    metrics = {record["step"]: record for record in records if "reward/mean" in record}
+    metrics = {record["step"]: record for record in run_files.steps}
     of_inputs = digests.steps[last]["of_inputs"]
     if of_inputs not in digests.inputs:
         raise CannotVerify(
@@ -288,8 +288,7 @@ def _start(run_dir: Path, config: RunConfig, first: int) -> StartingPoint:
         )
     start = StartingPoint(checkpoint=last, is_resume=False)
     if stage.start_from is StartFrom.best:
-        records = read_records(run_dir / "metrics.jsonl")[0]
-        begun = next(record for record in records if record["stage"] == stage.name)
+        begun = next(record for record in RunFolder(run_dir).records if record["stage"] == stage.name)
         if WENT_BACK in begun:
             best = _checkpoint_of(checkpoints, begun[WENT_BACK], stage.parent)
             start = StartingPoint(checkpoint=best, is_resume=False, last=last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from nemo_prorl.questions.arms import ArmRun
 from nemo_prorl.questions.paired import MOST_SEEDS, Gain, Rewards, gain, mean_reward
 from nemo_prorl.report.state import duration
 from nemo_prorl.run_folder.difficulty import read_rewards
-from nemo_prorl.run_folder.metrics_file import read_records
+from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 
 KL, TOKENS = "objective/kl_to_reference", "validation/response_tokens"
@@ -51,10 +51,7 @@ def results_of(runs: Sequence[ArmRun]) -> list[ArmResult]:
         done = [run for run in runs if run.arm.name == name and run.is_done]
         if not done:
             continue
-        records = [
-            [one for one in read_records(run.folder / "metrics.jsonl")[0] if one["stage"] == name]
-            for run in done
-        ]
+        records = [[one for one in RunFolder(run.folder).records if one["stage"] == name] for run in done]
         lasts = [next(record for record in reversed(of_run) if PROMPT_MEAN in record) for of_run in records]
         rewards = {
             run.seed: read_rewards(run.folder, name, last["step"])
@@ -146,15 +143,8 @@ def unfinished(runs: Sequence[ArmRun]) -> list[ArmRun]:
     return [run for run in runs if not run.is_done and not run.why_failed]
 
 
-def cost_sentence(
-    records: Sequence[Mapping[str, Any]], *, num_runs: int, num_steps: int, num_ranks: int
-) -> str:
-    """Returns how long the runs will take if their steps take as long as the last 20 of `records`, which has some."""
-    last = [record for record in records if "time/step_s" in record][-20:]
-    step_s = statistics.fmean(
-        sum(float(record.get(key, 0.0)) for key in ("time/step_s", "time/validation_s", "time/save_s"))
-        for record in last
-    )
+def cost_sentence(step_s: float, *, num_runs: int, num_steps: int, num_ranks: int) -> str:
+    """Returns how long the runs will take if each of their steps takes `step_s` seconds."""
     whole = duration(num_runs * num_steps * step_s)
     return (
         f"by the run's last steps ({step_s:.1f} s each) {whole} on {num_ranks} rank(s), without their starts"

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.checkpoints import STATE_FILE, Checkpoint, find_checkpoints, newest_folder
+from nemo_prorl.run_folder.checkpoints import STATE_FILE, newest_folder
 from nemo_prorl.run_folder.difficulty import difficulty_metrics
 from nemo_prorl.run_folder.events import Event, EventKind, differences, events_in
 from nemo_prorl.run_folder.metrics_file import METRICS_FILE, read_records
@@ -238,11 +238,6 @@ class RunFolder:
     def newest_checkpoint(self) -> Path | None:
         """The folder of the newest complete checkpoint, by names alone."""
         return newest_folder(self.folder)
-
-    def checkpoints(self) -> list[Checkpoint]:
-        """Returns the complete checkpoints, oldest first, and prints which it skips. Raises ConfigError if there are
-        some and none is complete."""
-        return find_checkpoints(self.folder)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:

@@ -131,8 +131,6 @@ def test_the_picture_has_the_run_before_and_every_arm(tmp_path: Path) -> None:
     assert (tmp_path / "fork.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_cost_is_that_of_the_last_steps() -> None:
-    records = [{"step": n, "time/step_s": 1000.0} for n in range(5)]
-    records += [{"step": n, "time/step_s": 30.0, "time/save_s": 6.0} for n in range(20)]
-    assert "36.0 s each) 24 min on 2 rank(s)" in cost_sentence(records, num_runs=1, num_steps=40, num_ranks=2)
-    assert "36.0 s each) 2.0 h on 4 rank(s)" in cost_sentence(records, num_runs=5, num_steps=40, num_ranks=4)
+def test_the_cost_is_that_of_all_steps_of_all_runs() -> None:
+    assert "36.0 s each) 24 min on 2 rank(s)" in cost_sentence(36.0, num_runs=1, num_steps=40, num_ranks=2)
+    assert "36.0 s each) 2.0 h on 4 rank(s)" in cost_sentence(36.0, num_runs=5, num_steps=40, num_ranks=4)
