@@ -7,11 +7,13 @@ import os
 import resource
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.lock import alone_in
+from slurm.job import commands
 from slurm.job.__main__ import JobStart
 from slurm.job.decisions import ENDED, TRAINING, Answer
 from slurm.job.folder import Folder
@@ -170,3 +172,14 @@ def test_a_launcher_that_is_told_to_end_has_not_ended_while_its_ranks_run(tmp_pa
     assert "SIGTERM" in record["reason"]
     assert Folder(str(tmp_path), "run1", "8").holders(), "the folder is not free"
     assert (job.folder.reward / "over").exists()
+
+
+def test_a_node_that_was_left_out_stays_out_when_another_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, calls = object.__new__(JobStart), list[tuple[str, ...]]()
+    job.folder, job.allocation = held(tmp_path), SimpleNamespace(job="7")  # type: ignore[assignment]
+    monkeypatch.setattr(commands, "fields_of", lambda *_: {"ExcNodeList": "n1"})
+    monkeypatch.setattr(commands, "run", lambda *call: calls.append(call) or SimpleNamespace(returncode=0))
+    job.leave_out(["n2"])
+    assert calls == [("scontrol", "update", "JobId=7", "ExcNodeList=n1,n2")]
