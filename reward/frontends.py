@@ -7,8 +7,7 @@
   end a turn.
 * slime's and miles' remote reward, `--rm-type remote_rm --rm-url http://127.0.0.1:8000/slime` (slime/rollout/rm_hub and
   miles/rollout/rm_hub, `remote_rm`): one sample per request, {"prompt": text or messages, "response": text, "label":
-  any}; the JSON of the answer is the sample's reward. Both raise on a status of 400 or more, slime after ten tries over
-  some minutes, miles at once.
+  any}; the JSON of the answer is the sample's reward.
 
 None of these protocols can say "not graded". Such a request waits here as long as its client does, and is then answered
 with 503 and Retry-After, which the client does not take for a reward. Grading continues meanwhile, and the client's
@@ -19,7 +18,7 @@ says what each client then does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -61,8 +60,10 @@ def bad_request(sentence: str) -> HTTPException:
     return HTTPException(400, sentence)
 
 
-def options_of(query: Mapping[str, str]) -> Options:
-    """Parses the options of a query. Raises HTTPException (400) with a sentence."""
+# Coroutines, because FastAPI runs plain functions in a thread pool, which costs more than the functions do.
+async def _options(request: Request) -> Options:
+    """Parses the options of the URL's query. Raises HTTPException (400) with a sentence."""
+    query = request.query_params
     if unknown := sorted(set(query) - {"domain", "in_thought", "wait_s"}):
         raise bad_request(
             f"the URL has the unknown option {unknown[0][:40]!r}; there are domain, in_thought and wait_s"
@@ -86,11 +87,6 @@ def options_of(query: Mapping[str, str]) -> Options:
                 f"the URL's wait_s must be a number of seconds above 0 and up to {MAX_WAIT_S:g}"
             )
     return Options(domain=domain, in_thought=_FLAGS[in_thought], wait_s=wait_s)
-
-
-# Coroutines, because FastAPI runs plain functions in a thread pool, which costs more than the functions do.
-async def _options(request: Request) -> Options:
-    return options_of(request.query_params)
 
 
 async def _front(request: Request) -> Front:

@@ -66,8 +66,7 @@ class Metrics:
         )
 
     def render(self, gauges: dict[str, dict[str, float]]) -> str:
-        counters = (self.verdicts, self.kills)
-        lines = [line for counter in counters for line in counter.render()] + self.seconds.render()
+        lines = [*self.verdicts.render(), *self.kills.render(), *self.seconds.render()]
         for name, values in gauges.items():
             lines.append(f"# TYPE {name} gauge")
             lines += [f'{name}{{pool="{pool}"}} {value:g}' for pool, value in sorted(values.items())]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 import textwrap
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from reward import frames
 from reward.extract import answer_tag, is_open_thought, last_box, thinks, visible_text
@@ -31,27 +31,6 @@ _WIDTH = 80
 _MATHEMATICS = ("math", "stem")
 _EXPLAINED = ("extracted", "gold", "answer_type", "gold_type", "rule")
 """Keys of a mathematical grade's details that have lines of their own."""
-
-
-class ProgressBar:
-    """A progress line on a terminal, redrawn at most ten times a second; silent elsewhere."""
-
-    def __init__(self, total: int, stream: TextIO) -> None:
-        self._total, self._stream, self._done, self._drawn = total, stream, 0, 0.0
-        self._started = time.monotonic()
-
-    def step(self) -> None:
-        self._done += 1
-        now = time.monotonic()
-        if self._stream.isatty() and (now - self._drawn > 0.1 or self._done == self._total):
-            self._drawn = now
-            filled = 30 * self._done // max(self._total, 1)
-            rate = self._done / max(now - self._started, 1e-9)
-            end = "\n" if self._done == self._total else ""
-            bar = "#" * filled + "." * (30 - filled)
-            print(
-                f"\r[{bar}] {self._done}/{self._total}  {rate:.0f}/s ", end=end, file=self._stream, flush=True
-            )
 
 
 def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
@@ -100,13 +79,16 @@ async def score_requests(service: Service, requests: list[ScoreRequest], output:
     """Grades requests, writes one JSON result per line in their order, and prints a summary per domain.
 
     Returns 1 if any request was not graded, else 0."""
-    progress = ProgressBar(len(requests), sys.stderr)
+    numbers = itertools.count(1)
     slots = asyncio.Semaphore(_IN_FLIGHT_PER_WORKER * service.num_workers)
 
     async def score(request: ScoreRequest) -> ScoreResult:
         async with slots:
             result = await service.score(request)
-        progress.step()
+        number = next(numbers)
+        if sys.stderr.isatty() and (number % 50 == 0 or number == len(requests)):
+            end = "\n" if number == len(requests) else ""
+            print(f"\r{number} of {len(requests)} graded", end=end, file=sys.stderr, flush=True)
         return result
 
     await service.open()

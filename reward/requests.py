@@ -65,11 +65,8 @@ def request_of(body: Any) -> ScoreRequest:
         raise InvalidRequest('"in_thought" must be true or false', request_id)
     if not isinstance(task, dict):
         raise InvalidRequest('"task" must be an object', request_id)
-    if deadline_ms is not None and (
-        not isinstance(deadline_ms, int)
-        or isinstance(deadline_ms, bool)
-        or not 0 <= deadline_ms <= _MAX_DEADLINE_MS
-    ):
+    is_whole = type(deadline_ms) is int
+    if deadline_ms is not None and not (is_whole and 0 <= deadline_ms <= _MAX_DEADLINE_MS):
         raise InvalidRequest(
             '"deadline_ms" must be a whole number of milliseconds from 0 to 2^53', request_id
         )

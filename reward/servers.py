@@ -178,6 +178,7 @@ class Servers:
 
     async def _probe(self, server: KnownServer, ask: Ask) -> None:
         """Asks a server whether it is ready."""
+        before = server.reason
         try:
             status, body = await ask(f"{server.url}/readyz")
             if status == 401:
@@ -188,7 +189,7 @@ class Servers:
                 raise Mismatch(f"has {version}, others {self.version}: servers must not differ in version")
         except Mismatch as error:
             self.mismatch = f"the reward server {server.url} {error}"
-            if server.reason != str(error):
+            if before != str(error):
                 log.error("%s; it is not used", self.mismatch)
             server.reason = str(error)
         except (aiohttp.ClientError, OSError, ValueError) as error:

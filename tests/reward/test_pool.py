@@ -79,7 +79,8 @@ def with_service(use: Use, wall_s: float = 60.0, queue: int = 64) -> None:
         service.pools = {"math": Pool("math", options, lambda: Scripted(processes), service.metrics)}
         await service.open()
         try:
-            await use(service, processes)
+            async with asyncio.timeout(60):
+                await use(service, processes)
         finally:
             await service.close()
 

@@ -218,17 +218,6 @@ def test_what_the_trainer_preloads_stays_out_of_the_service(
     assert {"LD_PRELOAD", "LD_LIBRARY_PATH"} & set(names) == set()
 
 
-def test_a_service_that_dies_later_is_noticed_at_once(tmp_path: Path, fake_python: MakePython) -> None:
-    config = fake_python('print("ready", flush=True)' + WRITES_READY + "time.sleep(60)")
-    with running_service(config, tmp_path) as service:
-        service.check()
-        service.process.kill()
-        service.process.wait()
-        with pytest.raises(RewardServiceEnded, match=r"ended with code -9 .*ready") as caught:
-            service.check()
-    assert "\n" not in str(caught.value)
-
-
 def test_a_signal_to_all_processes_of_a_job_does_not_end_the_service(
     tmp_path: Path, fake_python: MakePython
 ) -> None:
@@ -238,15 +227,6 @@ def test_a_signal_to_all_processes_of_a_job_does_not_end_the_service(
         with pytest.raises(subprocess.TimeoutExpired):
             service.process.wait(0.5)
         assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_ctrl_c_in_the_terminal_of_a_run_does_not_reach_the_service(
-    tmp_path: Path, fake_python: MakePython
-) -> None:
-    """The run finishes its step, for which it needs scores, and saves."""
-    config = fake_python('print("ready", flush=True)' + WRITES_READY + "time.sleep(60)")
-    with running_service(config, tmp_path) as service:
-        assert os.getpgid(service.process.pid) != os.getpgrp()
 
 
 def test_the_log_of_an_earlier_start_is_kept(tmp_path: Path, fake_python: MakePython) -> None:
@@ -283,9 +263,7 @@ def two_ranks_worker(folder: Path, url: str) -> dict[str, Any]:
     config = RewardConfig(discovery_dir=str(folder if is_main else missing))
     with reward_client(config, ranks, folder) as grader:
         request = ScoreRequest(request_id="r", domain="math", response="\\boxed{5}", task={"answer": "5"})
-        before = threading.active_count()
         score = grader.submit(request, None).result(120).score  # type: ignore[arg-type]
-        has_begun_now = threading.active_count() > before
         ranks.barrier()
     return {
         "said": said,
@@ -294,7 +272,6 @@ def two_ranks_worker(folder: Path, url: str) -> dict[str, Any]:
         "score": score,
         "version": grader.version,
         "knows": grader.grades("math"),
-        "has_begun_now": has_begun_now,
     }
 
 
@@ -309,9 +286,6 @@ def test_the_main_rank_finds_the_servers_for_all_ranks(service: str, tmp_path: P
     assert main["version"] == other["version"] != ""
     assert main["knows"]
     assert other["knows"]
-    assert (main["has_begun_now"], other["has_begun_now"]) == (False, True), (
-        "a client comes with the first request"
-    )
 
 
 @pytest.mark.medium
