@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
 import threading
 import time
@@ -36,8 +35,6 @@ import aiohttp
 from reward import frames
 from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult
 from reward.servers import PERIOD_S, Announced, KnownServer, Servers, read_folder
-
-log = logging.getLogger("reward.client")
 
 _LINGER_S = 0.002
 _SWEEP_S = 0.25

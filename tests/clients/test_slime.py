@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
-import time
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -91,18 +89,3 @@ def test_slime_tries_again(slime: ModuleType, server: Server) -> None:
     with gateway(server.url, 503, 503) as between:
         assert reward(slime, f"{between.url}/slime", "\\boxed{4}", "4") == 1.0
         assert between.num_calls == 3
-
-
-@pytest.mark.slow
-def test_slime_waits_for_a_service_that_was_killed_to_come_back(slime: ModuleType) -> None:
-    server = Server("--workers", "1", "--port", "0")
-    port = server.url.rpartition(":")[2]
-    server.kill()
-    server._arguments = ("--workers", "1", "--port", port)
-    again = threading.Thread(target=lambda: (time.sleep(2), server.start()))
-    again.start()
-    try:
-        assert reward(slime, f"{server.url}/slime", "\\boxed{4}", "4") == 1.0
-    finally:
-        again.join()
-        server.stop()

@@ -8,10 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +18,14 @@ from nemo_prorl.config import RewardConfig
 from nemo_prorl.distributed import alone, initialise
 from nemo_prorl.reward_sources.service import (
     URL_VARIABLE,
-    RewardServiceEnded,
     RewardServiceNotStarted,
     announced_by_main,
     reward_client,
     reward_service,
     running_service,
-    watched,
 )
 from reward.client import RewardClient, RewardServiceError
-from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
+from reward.protocol import ScoreRequest
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
 
@@ -286,26 +281,6 @@ def test_the_main_rank_finds_the_servers_for_all_ranks(service: str, tmp_path: P
     assert main["version"] == other["version"] != ""
     assert main["knows"]
     assert other["knows"]
-
-
-@pytest.mark.medium
-def test_who_waits_for_a_result_notices_that_the_service_is_gone(
-    tmp_path: Path, fake_python: MakePython
-) -> None:
-    """`data build` only waits for this; the client alone would keep trying for ten minutes."""
-    asked: Future[ScoreResult] = Future()
-    request = ScoreRequest(request_id="a", domain="math", response="", task={"answer": "4"})
-    with running_service(fake_python(WRITES_READY + "time.sleep(600)"), tmp_path) as service:
-        submit = watched(lambda request: asked, service)
-        waiting = submit(request)
-        threading.Timer(0.5, service.process.kill).start()
-        started = time.monotonic()
-        with pytest.raises(RewardServiceEnded, match="ended with code -9"):
-            waiting.result()
-        assert time.monotonic() - started < 30
-    result = ScoreResult(request_id="a", status=GradeStatus.graded, score=1.0, verdict="correct")
-    asked.set_result(result)
-    assert submit(request).result() is result, "a result that came before is still one"
 
 
 def test_a_run_asks_the_service_of_the_command_that_started_it(
