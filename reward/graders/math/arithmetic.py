@@ -48,11 +48,7 @@ def root(value: Any, index: Any) -> Any:
 def raised(value: Any, exponent: Any) -> Any:
     """Returns a power. Raises Unreadable if it has too many digits."""
     if isinstance(value, sympy.MatrixBase):
-        if exponent == symbol("T"):
-            return value.T
         raise Unreadable("a power of a matrix is left to carry out")
-    if value == 0 and exponent.is_negative:
-        raise Unreadable("it divides by zero")
     if not exponent.is_number or not exponent.is_finite or value in (0, 1, -1):
         return value**exponent
     size = abs(sympy.N(exponent, 15))

@@ -9,7 +9,6 @@ rounds to it is right, and a decimal one if the gold has six decimals.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -17,18 +16,11 @@ from typing import Any
 
 import sympy
 
-from reward.graders.math import units
+from reward.graders.math import relations, units
 from reward.graders.math.arithmetic import INTEGER, SYMPY_ERRORS, symbol
 from reward.graders.math.equality import Undecided, same_expression, same_number, with_constant_of
 from reward.graders.math.reading import Reading
-from reward.graders.math.relations import (
-    OPTIONS,
-    is_negated,
-    named,
-    residue,
-    same_relation,
-    value_of_chain,
-)
+from reward.graders.math.relations import OPTIONS, named
 from reward.graders.math.rules import Rule
 from reward.graders.math.sets import RealSet, as_set, paired, same_set
 from reward.graders.math.values import (
@@ -46,24 +38,16 @@ from reward.graders.math.values import (
     Text,
     Union,
     Value,
-    first_meaning,
     number_or_expression,
     put,
 )
 
 _ERAS = ("BC", "AD", "BCE", "CE")
-_DIGITS = r"\d[\d, ]*(?:\.\d+)?|\.\d+"
-_EVALUATED = re.compile(
-    rf"\(?-?(?:\\\$|[€£¥₹])?(?:(?:{_DIGITS})(?:\\times10\^\{{-?\d+\}}|[eE]-?\d+)?|\d*\\frac\{{(\d+)\}}\{{(\d+)\}}|(\d+)/(\d+))\)?"
-    r"(?:\\%|\^\\circ|\s*\\text\{(?!times|plus|minus|divided|over|choose).*)?"
-)
 _ANGLE, _RADIAN, _FRACTION = (("angle", 1),), (("radian", 1),), (("fraction", 1),)
 
 
-def compare(answer: Reading, gold: Reading, evaluated: bool = False) -> Rule:
-    """Returns the rule that accepts an answer, or that says why not. `evaluated`: arithmetic must be carried out."""
-    if evaluated and not _is_evaluated(answer.shown, first_meaning(gold.value)):
-        return Rule.NOT_EVALUATED
+def compare(answer: Reading, gold: Reading) -> Rule:
+    """Returns the rule that accepts an answer, or that says why not."""
     if _spelling(answer) == _spelling(gold):
         return Rule.SAME_PAGE
     if gold.shown in OPTIONS and answer.shown == gold.shown.lower():
@@ -98,26 +82,6 @@ def _decided(answer: Value, gold: Value) -> Rule:
         return Rule.NOT_COMPUTED
 
 
-def _is_evaluated(shown: str, gold: Value) -> bool:
-    """Whether a page shows no arithmetic where the gold has rational numbers: each part is a number, perhaps with a
-    unit."""
-    gold = (named(gold) if isinstance(gold, Relation) else gold) or gold
-    golds = gold.items if isinstance(gold, Several) else (gold,)
-    if not all(isinstance(one, Number) and one.value.is_Rational for one in golds):
-        return True
-    if len(golds) == 1:
-        parts = [shown.rpartition("=")[2]]
-    else:
-        body = re.sub(r"^(?:\\\{|[(\[])|(?:\\\}|[)\]])$", "", shown)
-        parts = re.split(r", |,(?!\d{3}(?!\d))|\\text\{and\}", body)
-    for part in parts:
-        match = _EVALUATED.fullmatch(part.strip())
-        numbers = [int(number) for number in match.groups() if number] if match else [0, 0]
-        if numbers and (math.gcd(*numbers) != 1 or numbers[-1] == 1):
-            return False
-    return True
-
-
 def _equal(answer: Value, gold: Value) -> Rule | None:
     """Returns the rule by which the values are equal; None if they differ. Raises Undecided."""
     if _is_page(answer) or _is_page(gold):
@@ -130,8 +94,12 @@ def _equal(answer: Value, gold: Value) -> Rule | None:
         return Rule.EVERY_FORM.when(all(_equal(item, gold) for item in answer.items))
     if isinstance(answer, Relation) and not isinstance(gold, Relation):
         if answer.modulus is not None:
-            return residue(answer, gold, _equal)
-        return _set_rule(answer, gold) if _are_sets(answer, gold) else value_of_chain(answer, gold, _equal)
+            return relations.residue(answer, gold, _equal)
+        return (
+            _set_rule(answer, gold)
+            if _are_sets(answer, gold)
+            else relations.value_of_chain(answer, gold, _equal)
+        )
     if isinstance(gold, Relation) and not isinstance(answer, Relation) and (value := named(gold)) is not None:
         return _equal(answer, value)
     return _RULES[type(gold)](answer, gold)
@@ -294,8 +262,8 @@ def _equal_relation(answer: Value, gold: Relation) -> Rule | None:
     if _are_sets(answer, gold):
         return _set_rule(answer, gold)
     if isinstance(answer, Relation):
-        is_solved = as_set(gold) is not None and not is_negated(answer)
-        rule = same_relation(answer, gold, _equal)
+        is_solved = as_set(gold) is not None and not relations.is_negated(answer)
+        rule = relations.same_relation(answer, gold, _equal)
         return None if is_solved and rule is Rule.INEQUALITY else rule
     if {*gold.signs} <= {"=", "~"} and len(gold.sides) > 1:
         are_numbers = all(isinstance(side, Number | Quantity) for side in gold.sides)  # 0.56 = 56%

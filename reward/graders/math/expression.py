@@ -195,8 +195,6 @@ class _Parser:
                 return self._powers(root(self._inner(node.parts[0]), index))
             case "accent":
                 return self._powers(self._indexed(f"{node.text}{{{show(node.parts[0])}}}"))
-            case "group":
-                return self._powers(self._inner(node.parts[0]))
             case "matrix":
                 rows = [[self._inner(cell.parts[0]) for cell in row if cell.parts[0]] for row in node.parts]
                 if node.text in ("vmatrix", "Vmatrix", "cases"):
@@ -289,9 +287,10 @@ class _Parser:
         if first is not None and second is not None and (first.kind, second.kind) == ("sub", "sup"):
             above, below = first.parts[0], second.parts[0]
             is_constant = len(above) == 1 and above[0].text in ("1", "2", "0")
-            if is_constant or not all(
+            are_single = all(
                 len(part) == 1 and part[0].kind in ("number", "letter") for part in (above, below)
-            ):
+            )
+            if is_constant or not are_single:
                 return None
             self._at += 2
             return binomial(self._inner(above), self._inner(below))

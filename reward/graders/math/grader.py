@@ -7,6 +7,7 @@ the papers that grades instead (reward.graders.papers). `details` say both types
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from reward.graders.grade import Grade, InvalidTask, require
 from reward.graders.math.compare import compare
 from reward.graders.math.nodes import Unreadable
 from reward.graders.math.reading import Reading, read
+from reward.graders.math.relations import named
 from reward.graders.math.rules import Rule
-from reward.graders.math.values import Text
+from reward.graders.math.values import Number, Relation, Several, Text, Value, first_meaning
 from reward.graders.safe import is_shallow
 
 VERIFIERS = ("reading", "papers", "deepscaler", "math_verify")
@@ -39,6 +41,13 @@ x\ne 0; \text{yes}; \lfloor x\rfloor; \infty; \begin{pmatrix}1&2\\3&4\end{pmatri
 \mathbb{R}\setminus[-2,2]; x
 """
 """Answers that are graded before workers are forked, so that sympy has imported by then what it imports late."""
+
+
+_DIGITS = r"\d[\d, ]*(?:\.\d+)?|\.\d+"
+_EVALUATED = re.compile(
+    rf"\(?-?(?:\\\$|[€£¥₹])?(?:(?:{_DIGITS})(?:\\times10\^\{{-?\d+\}}|[eE]-?\d+)?|\d*\\frac\{{(\d+)\}}\{{(\d+)\}}|(\d+)/(\d+))\)?"
+    r"(?:\\%|\^\\circ|\s*\\text\{(?!times|plus|minus|divided|over|choose).*)?"
+)
 
 
 def check(task: Mapping[str, Any]) -> None:
@@ -85,7 +94,8 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
 
 
 def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[str, Any]]:
-    """Returns the verdict on an answer (correct, wrong or unreadable), and the types and the rule behind it."""
+    """Returns the verdict on an answer (correct, wrong or unreadable), and the types and the rule behind it.
+    `evaluated`: arithmetic must be carried out."""
     gold_reading = _gold(gold)
     try:
         reading = read(answer)
@@ -93,11 +103,32 @@ def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[st
         if _bare(answer) == _bare(gold):
             return "correct", {"rule": Rule.SAME_TEXT.value}
         return "unreadable", {"reason": str(error)}
-    rule = compare(reading, gold_reading, evaluated)
+    is_left = evaluated and not _is_evaluated(reading.shown, first_meaning(gold_reading.value))
+    rule = Rule.NOT_EVALUATED if is_left else compare(reading, gold_reading)
     details = {"answer_type": reading.type, "gold_type": gold_reading.type, "rule": rule.value}
     if reading.reason and rule in (Rule.NO_RULE, Rule.NOT_COMPUTED):
         return "unreadable", details | {"reason": reading.reason}
     return "correct" if rule.accepts else "wrong", details
+
+
+def _is_evaluated(shown: str, gold: Value) -> bool:
+    """Whether a page shows no arithmetic where the gold has rational numbers: each part is a number, perhaps with a
+    unit."""
+    gold = (named(gold) if isinstance(gold, Relation) else gold) or gold
+    golds = gold.items if isinstance(gold, Several) else (gold,)
+    if not all(isinstance(one, Number) and one.value.is_Rational for one in golds):
+        return True
+    if len(golds) == 1:
+        parts = [shown.rpartition("=")[2]]
+    else:
+        body = re.sub(r"^(?:\\\{|[(\[])|(?:\\\}|[)\]])$", "", shown)
+        parts = re.split(r", |,(?!\d{3}(?!\d))|\\text\{and\}", body)
+    for part in parts:
+        match = _EVALUATED.fullmatch(part.strip())
+        numbers = [int(number) for number in match.groups() if number] if match else [0, 0]
+        if numbers and (math.gcd(*numbers) != 1 or numbers[-1] == 1):
+            return False
+    return True
 
 
 def _bare(text: str) -> str:

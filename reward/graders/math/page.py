@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from reward.graders.math import commands
-from reward.graders.math.nodes import Node, Nodes, Unreadable, show
+from reward.graders.math.nodes import Node, Nodes, Unreadable, show, stripped
 from reward.graders.math.spelling import one_spelling
 
 _TOKEN = re.compile(
@@ -26,7 +26,6 @@ _TEXT = re.compile(
     r"|(?P<other>\d+(?:\.\d+)?(?:(?:st|nd|rd|th)\b)?|\.\d+|\\[A-Za-z]+|\\?.)",
     re.DOTALL,
 )
-_COLUMNS = re.compile(r"\s*\{[lcr|\s]*\}")
 _MAX_DEPTH = 60
 _UNIT_VECTORS = ("i", "j", "k", "\\imath", "\\jmath")
 _KINDS = {
@@ -41,18 +40,15 @@ _JOINED = re.compile(
     f"({'|'.join(sorted({*commands.LETTERS, 'quad', 'qquad'}, key=len, reverse=True))})([A-Za-z]{{1,2}}|x.*)"
 )
 """A command that lacks the space behind it."""
-_KNOWN = (
-    *_COMMAND_KINDS.values(),
-    commands.SYNONYMS,
-    commands.STAND_FOR,
-    commands.TEXTS,
-    commands.WRAPPERS,
-    commands.ACCENTS,
-    commands.APPEARANCE,
-    commands.ALPHABETS,
-    commands.CURRENCIES,
-    commands.SPACES,
-)
+_KNOWN = frozenset().union(
+    *_COMMAND_KINDS.values(), commands.SYNONYMS, commands.STAND_FOR, commands.TEXTS, commands.WRAPPERS,
+    commands.ACCENTS, commands.APPEARANCE, commands.ALPHABETS, commands.CURRENCIES, commands.SPACES,
+)  # fmt: skip
+_INVISIBLE_IN_TEXT = commands.TEXTS | commands.APPEARANCE | commands.WRAPPERS
+_LEAD = (
+    Node("relation", "\\approx"), Node("relation", "\\sim"), Node("relation", "\\simeq"), Node("sign", ":"),
+)  # fmt: skip
+"""Signs in front that say nothing about the value: `~12`, `: 12`."""
 
 
 def read(box: str) -> Nodes:
@@ -65,20 +61,10 @@ def read(box: str) -> Nodes:
 
 def _trimmed(nodes: Sequence[Node]) -> Nodes:
     """Drops spaces at the ends, a final full stop, and the sign of `about 12` or `: 12` in front."""
-    found = [*nodes]
-    while found and found[-1].kind in ("space", "wide"):
-        found.pop()
+    found = stripped(nodes)
     if len(found) > 1 and found[-1] == Node("sign", "."):
-        found.pop()
-    lead = (
-        Node("relation", "\\approx"),
-        Node("relation", "\\sim"),
-        Node("relation", "\\simeq"),
-        Node("sign", ":"),
-    )
-    while found and (found[0].kind in ("space", "wide") or found[0] in lead):
-        del found[0]
-    return tuple(found) if found == [*nodes] else _trimmed(found)
+        return _trimmed(found[:-1])
+    return _trimmed(found[1:]) if found and found[0] in _LEAD else tuple(found)
 
 
 class _Parser:
@@ -96,20 +82,19 @@ class _Parser:
             raise Unreadable(f"`{ended_by}` stands outside of a matrix or has no counterpart")
         return nodes
 
-    def _next(self) -> re.Match[str] | None:
-        match = _TOKEN.match(self._text, self._at)
-        if match is not None:
-            self._at = match.end()
+    def _take(self, pattern: str | re.Pattern[str]) -> re.Match[str] | None:
+        """Returns what matches at this place, and goes on behind it."""
+        match = re.compile(pattern).match(self._text, self._at)
+        self._at = match.end() if match else self._at
         return match
 
     def _skip_spaces(self) -> None:
-        while self._at < len(self._text) and self._text[self._at].isspace():
-            self._at += 1
+        self._take(r"\s*")
 
     def _nodes(self) -> tuple[list[Node], str]:
         """Reads up to a `}`, `&`, `\\\\`, `\\end` or the end, and returns that sign too."""
         found: list[Node] = []
-        while (token := self._next()) is not None:
+        while (token := self._take(_TOKEN)) is not None:
             if token["name"] is not None:
                 if token["name"] == "end":
                     return found, "\\end"
@@ -138,11 +123,7 @@ class _Parser:
     def _character(self, character: str, found: list[Node]) -> None:
         if character == "{":
             inner = self._group()
-            last = _last(found)
-            if last is not None and last.kind in ("function", "sup", "sub") and _opens_argument(found):
-                found.append(Node("group", "", (tuple(inner),)))
-            else:
-                found.extend(inner)
+            found += [Node("group", "", (tuple(inner),))] if _opens_argument(found) else inner
         elif character in "^_":
             self._script(character, found)
         elif character in "'!":
@@ -168,7 +149,7 @@ class _Parser:
             raise Unreadable(f"it holds a sign that is no mathematics: {name}")
 
     def _command(self, name: str, found: list[Node]) -> None:
-        if (match := _JOINED.fullmatch(name)) and not any(name in known for known in _KNOWN):  # \\omegat
+        if (match := _JOINED.fullmatch(name)) and name not in _KNOWN:  # \\omegat
             self._at -= len(match[2])
             name = match[1]
         name = commands.SYNONYMS.get(name, name)
@@ -258,7 +239,7 @@ class _Parser:
         if self._text.startswith("{", self._at):
             self._at += 1
             return self._group()
-        token = self._next()
+        token = self._take(_TOKEN)
         found: list[Node] = []
         if token is None or token["number"] or token["dots"] or token["other"] in tuple("}&^_"):
             raise Unreadable("a command lacks its argument")
@@ -286,8 +267,7 @@ class _Parser:
         kind = "sup" if sign == "^" else "sub"
         if found and found[-1].kind == kind:
             raise Unreadable("two exponents or two indices follow one another")
-        if match := re.compile(r"[-+]?\d+").match(self._text, self._at):  # 2^10 is meant as 2^{10}
-            self._at = match.end()
+        if match := self._take(r"[-+]?\d+"):  # 2^10 is meant as 2^{10}
             inner = _Parser(match[0], self._depth + 1).everything()
         else:
             inner = [*_trimmed(self._argument())]
@@ -303,16 +283,13 @@ class _Parser:
 
     def _color(self) -> None:
         """Reads the name of a color, which is not shown; refuses anything else."""
-        match = re.compile(r"\s*\{\s*[A-Za-z]+\s*\}").match(self._text, self._at)
-        if match is None:
+        if not self._take(r"\s*\{\s*[A-Za-z]+\s*\}"):
             raise Unreadable("`\\color` takes the name of a color")
-        self._at = match.end()
 
     def _negated(self) -> str:
-        match = re.compile(r"\s*(=|\\in\b|\\equiv\b)").match(self._text, self._at)
+        match = self._take(r"\s*(=|\\in\b|\\equiv\b)")
         if match is None:
             raise Unreadable("`\\not` strikes something out")
-        self._at = match.end()
         return {"=": "\\ne", "\\in": "\\notin"}.get(match[1], "\\not\\equiv")
 
     def _raw_group(self) -> str:
@@ -336,8 +313,7 @@ class _Parser:
             nodes = self._argument()
             if len(nodes) != 1:
                 raise Unreadable("a text lacks its argument")
-            node = nodes[0]
-            return [Node("word", node.text) if node.kind == "letter" else node]
+            return [Node("word", node.text) if node.kind == "letter" else node for node in nodes]
         content = self._raw_group()
         if name == "operatorname":
             if not content.isalpha():
@@ -345,8 +321,6 @@ class _Parser:
             return [Node("function", f"\\{content}" if content in commands.FUNCTIONS else content)]
         if name == "mathrm" and content.strip() in ("i", "e", "d"):  # mathematics set upright, no unit
             return [Node("letter", content.strip())]
-        if self._depth + 1 > _MAX_DEPTH:
-            raise Unreadable("it is nested too deeply")
         if re.search(r"\\[cdt]?frac\b", content):  # \\mathrm{\\frac{m}{s}}
             return _upright(_Parser(content, self._depth + 1).everything())
         found: list[Node] = []
@@ -366,24 +340,17 @@ class _Parser:
     def _other_text(self, content: str, match: re.Match[str], found: list[Node]) -> int:
         """Reads what is no word in text; returns the place behind it."""
         token, at = match[0], match.end()
-        name = token[1:]
         if ordinal := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", token):
             found.append(Node("number", ordinal[1]))
-        elif token in ("{", "}"):
-            pass
         elif token in ("^", "_"):  # cm^2, m/s^{2}, m^{-1}
             script = re.compile(r"\s*(?:\{([^{}]*)\}|([-+]?\d+|\\circ|.))").match(content, at)
             if script is None:
                 raise Unreadable("a command lacks its argument")
             at = script.end()
-            inner = f"{{{script[1] or script[2]}}}"
-            parser = _Parser(inner, self._depth + 1)
-            parser._script(token, found)
-        elif token.startswith("\\") and name in commands.TEXTS | commands.APPEARANCE | commands.WRAPPERS:
-            pass
+            _Parser(f"{{{script[1] or script[2]}}}", self._depth + 1)._script(token, found)
         elif token.isspace():
             found.append(Node("space", " "))
-        else:
+        elif token not in ("{", "}") and not (token[0] == "\\" and token[1:] in _INVISIBLE_IN_TEXT):
             found += _Parser(token, self._depth + 1).everything()
         return at
 
@@ -396,9 +363,8 @@ class _Parser:
     # --------------------------------------------------------------------------------- environments
     def _environment(self) -> list[Node]:
         name = self._raw_group().strip().removesuffix("*")
-        columns = _COLUMNS.match(self._text, self._at)
-        if columns is not None and name in ("array", "matrix"):
-            self._at = columns.end()
+        if name in ("array", "matrix"):
+            self._take(r"\s*\{[lcr|\s]*\}")
         if name not in commands.MATRICES | commands.LINES:
             raise Unreadable(f"`{name}` is not an environment of an answer")
         rows: list[list[Node]] = [[]]
@@ -410,8 +376,7 @@ class _Parser:
             rows[-1].append(Node("cell", "", (_trimmed(nodes),)))
             if ended_by == "\\\\":
                 rows.append([])
-                if space := re.compile(r"\s*\[[\w.\s]*\]").match(self._text, self._at):
-                    self._at = space.end()
+                self._take(r"\s*\[[\w.\s]*\]")
         if self._raw_group().strip().removesuffix("*") != name:
             raise Unreadable(f"the environment `{name}` does not end")
         rows = [row for row in rows if any(cell.parts[0] for cell in row)]
@@ -441,14 +406,8 @@ def _upright(nodes: Iterable[Node]) -> list[Node]:
 
 def _opens_argument(found: Sequence[Node]) -> bool:
     """Whether a group that follows is a function's argument: `\\sin{x}`, `\\log_2{x}`."""
-    for node in reversed(found):
-        if node.kind not in ("space", "sup", "sub"):
-            return node.kind == "function"
-    return False
-
-
-def _last(found: Iterable[Node]) -> Node | None:
-    return next((node for node in reversed([*found]) if node.kind not in ("space", "wide")), None)
+    before = (node.kind for node in reversed(found) if node.kind not in ("space", "sup", "sub"))
+    return next(before, "") == "function"
 
 
 def _drop_spaces(found: list[Node]) -> None:

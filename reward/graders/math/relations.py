@@ -17,7 +17,6 @@ from reward.graders.math.rules import Rule
 from reward.graders.math.values import (
     Expression,
     Number,
-    Option,
     Quantity,
     Ratio,
     Relation,
@@ -49,8 +48,6 @@ def is_name(value: Value) -> bool:
                 str(item.value) for item in items if isinstance(item, Expression) and item.value.is_Symbol
             ]
             return len(names) == len(items) and names == sorted(names)
-        case Option(value=None):
-            return True
         case Ratio():
             return all(map(is_name, value.terms))
     return False

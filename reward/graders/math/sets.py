@@ -117,9 +117,6 @@ def _joined(sets: Sequence[RealSet | None], kind: str) -> RealSet | None:
         return None
     if kind == "or":
         return RealSet([part for one in found for part in one.parts], names[0])
-    inner = [_to_sympy(one.parts) for one in found]
-    if names[0] is not None and None not in inner:
-        return RealSet(_from_sympy(sympy.Intersection(*inner)), names[0])
     lines = [part for one in found for part in one.parts if isinstance(part, Interval)]
     lower = [line for line in lines if not is_infinite(line.low)]
     upper = [line for line in lines if not is_infinite(line.high)]

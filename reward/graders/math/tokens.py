@@ -80,28 +80,25 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
                 node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
             if node == Node("letter", "x") and _is_times(found, rest):
                 node = Node("sign", "\\times")
-            is_ordinal = node.kind == "word" and before is not None and _is_ordinal(before.text, node.text)
-            if not (is_ordinal and before is not None and before.kind == "number"):
+            if not (node.kind == "word" and _is_ordinal(before, node.text)):
                 found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
         del rest[:length]
     return _with_roots(_with_whole_numbers(found))
 
 
-def _is_ordinal(number: str, ending: str) -> bool:
+def _is_ordinal(before: Node | None, ending: str) -> bool:
     """Whether an ending makes an ordinal of a number: 21st, 12th, but not 26st, a product."""
-    usual = "th" if number[-2:-1] == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1:], "th")
+    if before is None or before.kind != "number":
+        return False
+    number = before.text
+    usual = "th" if number[-2:-1] == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
     return ending == usual
 
 
 def _is_times(before: Sequence[Node], rest: Sequence[Node]) -> bool:
     """Whether a letter x stands between a number and a power of ten: 1.6 x 10^-19."""
-    following = stripped(rest[1:])[:2]
-    numbers = [node for node in before if node.kind != "space"][-1:]
-    return (
-        bool(numbers)
-        and numbers[0].kind == "number"
-        and [node.kind for node in following] == ["number", "sup"]
-    )
+    kinds = [node.kind for node in (*stripped(before)[-1:], *stripped(rest[1:])[:2])]
+    return kinds == ["number", "number", "sup"]
 
 
 def _is_bare(node: Node) -> bool:
@@ -117,13 +114,8 @@ def _is_upright_variable(node: Node, before: Node | None) -> bool:
 
 def _is_unit_before_noun(nodes: Sequence[Node], before: Sequence[Node]) -> bool:
     """Whether a letter between spaces is the unit in `16 m north`."""
-    if not (
-        before
-        and before[-1].kind == "space"
-        and nodes[1:2]
-        and nodes[1].kind == "space"
-        and behind_number(before)
-    ):
+    kinds = [node.kind for node in (*before[-1:], *nodes[1:2])]
+    if kinds != ["space", "space"] or not behind_number(before):
         return False
     if nodes[2:3] and nodes[2].kind == "number":  # 2 h 30 min
         return units.parse(nodes[0].text) is not None
@@ -133,18 +125,11 @@ def _is_unit_before_noun(nodes: Sequence[Node], before: Sequence[Node]) -> bool:
 
 def _greek_unit(nodes: Sequence[Node], before: Sequence[Node]) -> int:
     """Returns how many nodes form a unit with a Greek letter behind a number, \\mu C or k\\Omega; 0 if none do."""
-    for length in range(1, min(4, len(nodes) + 1)):
-        group, after = nodes[:length], nodes[length : length + 1]
-        if not any(node.text in ("\\mu", "\\Omega") for node in group):
-            continue
-        is_run = all(node.kind in ("letter", "word", "space") for node in group)
-        is_ended = not after or after[0].kind not in ("letter", "word")
-        if (
-            is_run
-            and is_ended
-            and behind_number(before)
-            and units.parse((plain(group) or "").replace(" ", ""))
-        ):
+    run = [*itertools.takewhile(lambda node: node.kind in ("letter", "word", "space"), nodes[:4])]
+    for length in range(1, min(3, len(run)) + 1) if behind_number(before) else ():
+        has_greek = any(node.text in ("\\mu", "\\Omega") for node in run[:length])
+        is_ended = length == len(run) or run[length].kind == "space"
+        if has_greek and is_ended and units.parse((plain(run[:length]) or "").replace(" ", "")):
             return length
     return 0
 
@@ -157,8 +142,6 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
         is_unit = last == "space" and (units.parse(text) is not None or is_noun(text))
         if is_unit or units.is_bare_symbol(text):
             return [Node("word", text)]
-    if last == "number" and _is_ordinal(before[-1].text, text):
-        return []
     if text in _NAMED:
         return [Node("letter", _NAMED[text])]
     if text in _ROOTS:
@@ -166,8 +149,6 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
     for name in _FUNCTIONS:
         if text == name or (text.startswith(name) and len(text) == len(name) + 1 and len(name) > 2):  # sinx
             return [Node("function", f"\\{name}"), *run[len(name) :]]
-        if text.endswith(name) and after and not is_word(text):  # 2xsin(y)
-            return [*_run(run[: -len(name)], before, after), Node("function", f"\\{name}")]
     is_apart = not (after and after[0].kind in ("sup", "sub", "mark"))
     is_joining = text.lower() in JOINING and last in ("", "space", "wide", "open", "close", "comma")
     return [Node("word", text)] if is_apart and (is_joining or is_word(text)) else [*run]

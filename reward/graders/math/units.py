@@ -12,6 +12,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
+from importlib.resources import files
 
 from reward.graders.math import words
 from reward.graders.math.commands import names
@@ -28,155 +29,7 @@ _SIZES = {
 _SYMBOL_PREFIXES = tuple(prefix for prefix in _SIZES if len(prefix) < 3 and prefix not in "PE")
 _WORD_PREFIXES = tuple(prefix for prefix in _SIZES if len(prefix) > 2)
 
-# Each line: a definition by lines above (`!` makes a dimension) = symbols ; words. `*` takes prefixes: every usual one,
-# or those that follow it (`+`: both). Words have plurals and any case; `_` in them is a space or a hyphen.
-_TABLE = """
-!m = m* ; meter* metre*
-0.001 !kg = g*PE+ ; gram* gramme* gm
-!s = s* sec*mnuμ ; second* sec
-!A = A* ; ampere* amp*
-!K = K* ; kelvin*
-!mol = mol* mols ; mole*
-!cd = cd* ; candela*
-!sr = sr ; steradian
-!angle = ° ; degree deg
-1/60 angle = ' ′ ; arcminute arcmin arc_minute minute_of_arc minutes_of_arc
-1/3600 angle = '' ′′ " ; arcsecond arcsec arc_second second_of_arc seconds_of_arc
-360 angle = ; revolution rev
-!radian = rad*mμu ; radian* rad
-!celsius = ; celsius centigrade
-!fahrenheit = ; fahrenheit
-0.01 !fraction = % wt% vol% mol% ; percent percentage per_cent pct percentage_point percent_point
-0.001 fraction = ‰ ; permille per_mille
-0.000001 fraction = ; ppm part_per_million parts_per_million
-0.000000001 fraction = ; ppb part_per_billion parts_per_billion
-!bit = b*kKMGTPE bit*kKMGTPE ; bit*
-8 bit = B*kKMGTPE ; byte*
-1 bit / s = bps*kKMGT
-1024 B = KiB ; kibibyte
-1048576 B = MiB ; mebibyte
-1073741824 B = GiB ; gibibyte
-1099511627776 B = TiB ; tebibyte
-!decibel = ; decibel dB
-s^-1 = Hz*PE+ hz ; hertz*
-kg m s^-2 = N* ; newton*
-N m^-2 = Pa* ; pascal*
-N m = J*PE+ ; joule*
-J s^-1 = W*PE+ ; watt*
-A s = C* ; coulomb*
-W A^-1 = V* ; volt*
-V A^-1 = Ω* ohm*kM ; ohm*
-A V^-1 = S* ; siemens*
-C V^-1 = F* ; farad*
-V s = Wb* ; weber*
-Wb m^-2 = T* ; tesla*
-0.0001 T = ; gauss*
-Wb A^-1 = H* ; henry*
-cd sr = lm* ; lumen*
-lm m^-2 = lx* ; lux*
-mol s^-1 = kat* ; katal*
-s^-1 = Bq* ; becquerel*
-37000000000 Bq = Ci* ; curie*
-J kg^-1 = Gy* ; gray*
-!Sv = Sv* ; sievert*
-0.01 Sv = mrem ; rem*
-0.001 m^3 = L* l* ; liter* litre*
-mol L^-1 = M*fpnμum ; molar*
-mol kg^-1 = ; molal*
-1.602176634e-19 J = eV*PE+ ; electronvolt* electron_volt*
-4.184 J = cal*kK ; calorie*
-3600 J = Wh* Whr* ; watt_hour watthour
-3600000 J = ; kwh kilowatt_hour kilowatthour
-3600000000 J = ; megawatt_hour
-1e-7 J = ; erg*
-1e-5 N = dyn ; dyne*
-1e-10 m = Å ; angstrom ångström
-1e-6 m = ; micron
-1e-15 m = ; fermi
-100000 Pa = bar*mkμ ; bar*
-101325 Pa = ; atm atmosphere
-20265/152 Pa = mTorr ; torr mmHg mm_hg mm_of_hg millimeter_of_mercury millimeters_of_mercury
-2533125/1900 Pa = ; cmhg cm_hg cm_of_mercury
-1.66053906660e-27 kg = u amu Da*kM ; dalton* atomic_mass_unit
-60 s = ; minute min
-3600 s = h ; hour hr
-86400 s = d ; day
-604800 s = ; week wk
-2629746 s = ; month
-31556952 s = yr*kMG ; year yr
-315569520 s = ; decade
-3155695200 s = ; century
-31556952000 s = ; millennium millennia
-0.0254 m = in ; inch
-0.3048 m = ; foot feet ft
-0.9144 m = ; yard yd
-1609.344 m = mi ; mile
-1852 m = ; nautical_mile nmi
-1.8288 m = ; fathom
-201.168 m = ; furlong
-1000 m = KM Km kms
-0.01 m = CM cms
-9460730472580800 m = ly*kMG lyr ; light_year lightyear
-299792458 m = ; light_second
-149597870700 m = au AU ; astronomical_unit
-30856775814913673 m = pc*kMG ; parsec*
-0.45359237 kg = lbm ; pound lb
-0.028349523125 kg = ; ounce oz
-6.35029318 kg = ; stone
-14.59390294 kg = ; slug
-0.0002 kg = ct ; carat karat
-907.18474 kg = ; short_ton us_ton
-1000 kg = t*kMG ; ton tonne* metric_ton
-1 kg = Kg KG kgs Kgs ; kilo
-100 kg = ; quintal
-4.4482216152605 N = lbf ; pound_force
-1.3558179483314004 J = ; foot_pound ft_lb ft_lbf
-9.80665 N = kgf ; kilogram_force
-6894.757293168 Pa = ; psi pound_per_square_inch pounds_per_square_inch
-0.003785411784 m^3 = ; gallon gal
-0.000946352946 m^3 = ; quart qt
-0.000473176473 m^3 = pt ; pint
-0.0002365882365 m^3 = ; cup
-0.0000295735295625 m^3 = ; fluid_ounce fl_oz
-0.00001478676478125 m^3 = ; tablespoon tbsp
-0.00000492892159375 m^3 = ; teaspoon tsp
-0.158987294928 m^3 = ; barrel bbl
-0.03523907016688 m^3 = ; bushel
-0.000001 m^3 = cc
-1609.344 m / 3600 s = ; mph
-1000 m / 3600 s = ; kmh kph kmph
-1852 m / 3600 s = kn kt kts ; knot
-360 angle / s = ; rps
-360 angle / 60 s = ; rpm
-745.69987158227022 W = ; hp horsepower
-1055.05585262 J = ; btu british_thermal_unit
-10000 m^2 = ha ; hectare
-4046.8564224 m^2 = ; acre
-0.1 Pa s = cP ; poise*
-3.33564095e-30 C m = D ; debye*
-!dollar = $ US$ ; dollar us_dollar u_s_dollar usd buck
-0.01 dollar = ¢ ; cent
-!euro = € ; euro eur
-!pound = £ ; pound_sterling pounds_sterling british_pound gbp
-0.01 £ = ; pence
-!yen = ¥ ; yen jpy
-!rupee = ₹ Rs ; rupee inr
-0.01 rupee = ; paise paisa
-!yuan = 元 ; yuan cny rmb
-!won = ₩ ; won krw
-!ruble = ₽ ; ruble rouble rub
-!franc = ; franc chf
-!peso = ₱ ; peso
-!krona = ; krona kronor krone kroner
-!baht = ฿ ; baht
-!lira = ₺ ; lira
-!rand = ; rand
-!dinar = ; dinar
-!dirham = ; dirham
-!ringgit = ; ringgit
-!shilling = ; shilling
-!noun:unit = ; unit
-"""
+_TABLE = files("reward").joinpath("data/units.txt").read_text(encoding="utf-8")
 _JOINED = {
     "Nm": "N m", "kNm": "kN m", "Ns": "N s", "Js": "J s", "Jkg": "J kg", "kJkg": "kJ kg", "Jmol": "J mol",
     "kJmol": "kJ mol", "Pas": "Pa s", "kgm": "kg m", "kgms": "kg m s", "Wm": "W m", "Vm": "V m", "Vs": "V s",
@@ -252,6 +105,13 @@ def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
 def counted(stem: str) -> Unit:
     """Returns the unit of things that are counted: `apple` in 20 apples."""
     return Unit(stem, Fraction(1), ((f"noun:{stem}", 1),))
+
+
+def known(name: str) -> Unit:
+    """Returns the unit of a name that the table has."""
+    unit = parse(name)
+    assert unit is not None
+    return unit
 
 
 def is_bare_symbol(text: str) -> bool:
@@ -384,7 +244,9 @@ _MIXED: set[str] = set()
 def _fill() -> None:
     """Fills the dictionaries of symbols and words from the table."""
     own: set[str] = set()
-    for line in _TABLE.strip().splitlines():
+    for line in _TABLE.splitlines():
+        if line.startswith("#"):
+            continue
         definition, _, names = line.partition(" = ")
         unit = _defined(definition)
         own_symbols, _, own_words = names.partition(";")

@@ -40,59 +40,17 @@ NUMBER_WORDS: dict[str, Fraction] = _SMALL | _MULTIPLES | _PARTS
 """Every number word with its value: `three`, `dozen`, `thousand`, `half`, `thirds`."""
 
 
-@lru_cache(maxsize=4096)
-def number(text: str) -> Fraction | None:
-    """Returns the number that the whole phrase names.
+def number(text: str) -> int | None:
+    """Returns the whole number below a hundred that words name.
 
-    Example: number("two hundred and five") -> Fraction(205, 1)
+    Example: number("twenty-one") -> 21
     """
-    words = text.lower().replace("-", " ").split()
-    if not words or len(text) > _LONGEST:
-        return None
-    if words[0] in ("minus", "negative"):
-        value = number(" ".join(words[1:])) if words[1:2] not in (["minus"], ["negative"]) else None
-        return None if value is None else -value
-    if (value := _whole(words)) is not None:
-        return value
-    last = words[-1]
-    if last in _PARTS:
-        return _with_part(words[:-1], last)
-    if last in _MULTIPLES:  # half a million, two and a half dozen
-        value = number(" ".join(words[:-1]).removesuffix(" a"))
-        return None if value is None else value * _MULTIPLES[last]
-    return None
-
-
-def _whole(words: list[str]) -> Fraction | None:
-    """Returns the whole number in the words, as in `two thousand three hundred and five` or `three dozen`."""
-    words = ["one", *words[1:]] if words[0] == "a" and words[1:2] and words[1] in _MULTIPLES else words
-    total, current, smallest = Fraction(0), Fraction(0), Fraction(10**15)
-    before = "and"
-    for word in words:
-        if (small := _SMALL.get(word)) is not None:
-            is_one_behind_ten = (
-                0 < small < 10 and current % 100 >= 20 and current % 10 == 0 and before in _SMALL
-            )
-            if before in _SMALL and not is_one_behind_ten:
-                return None
-            current += small
-        elif word == "hundred" and 0 < current < 100 and before in _SMALL:
-            current *= 100
-        elif word in _MULTIPLES and word != "hundred" and 0 < current < 1000 and _MULTIPLES[word] < smallest:
-            smallest = _MULTIPLES[word]
-            total, current = total + current * smallest, Fraction(0)
-        elif word != "and" or before not in _MULTIPLES:
-            return None
-        before = word
-    return None if before == "and" or (before == "zero" and len(words) > 1) else total + current
-
-
-def _with_part(words: list[str], part: str) -> Fraction | None:
-    """Returns a fraction in words, given what stands before its last word: `two` thirds, a `quarter`."""
-    if not words:
-        return _PARTS[part] if part in ("half", "quarter") else None
-    count = Fraction(1) if words in (["a"], ["an"]) else _whole(words)
-    return None if not count else count * _PARTS[part]
+    first, *others = [_SMALL.get(word) for word in text.lower().replace("-", " ").split()] or [None]
+    if first is None or not others:
+        return None if first is None else int(first)
+    second = others[0]
+    is_sum = len(others) == 1 and second is not None and first >= 20 and 0 < second < 10
+    return int(first + second) if is_sum and second is not None else None
 
 
 # --------------------------------------------------------------------------------- phrases and nouns
@@ -178,17 +136,6 @@ _FUNCTION_WORDS = names(
 ) | (frozenset(NUMBER_WORDS) - {"quarter", "quarters"})
 """Words that make what stands behind a number more than the name of what is counted."""
 _DIRECTIONS = names("BC AD BCE CE up")
-_IRREGULAR = {
-    "people": "person", "men": "man", "women": "woman", "children": "child", "feet": "foot", "teeth": "tooth",
-    "geese": "goose", "mice": "mouse", "dice": "die", "oxen": "ox", "vertices": "vertex", "indices": "index",
-    "matrices": "matrix", "leaves": "leaf", "loaves": "loaf", "knives": "knife", "lives": "life", "wives": "wife",
-    "shelves": "shelf", "wolves": "wolf", "calves": "calf", "thieves": "thief", "scarves": "scarf", "lens": "lens",
-    "bacteria": "bacterium", "nuclei": "nucleus", "radii": "radius", "formulae": "formula", "axes": "axis",
-    "bases": "base", "buses": "bus", "gases": "gas", "bonuses": "bonus", "lenses": "lens", "viruses": "virus",
-    "quizzes": "quiz",
-}  # fmt: skip
-
-
 _CHANGING = names(
     "not no never nor neither minus plus times than less more most least fewer at over squared cubed half twice double "
     "negative opposite reciprocal inverse or except without wrong incorrect false isn't aren't"
@@ -210,8 +157,6 @@ def noun(text: str) -> str | None:
     bare = text.strip().removesuffix(".") if len(text) <= _LONGEST else ""
     bare = re.sub(r"(?:^|\s)(?:in total|in all|altogether)$", "", bare)
     words = re.split(r"[\s-]+", bare.replace("’", "'"))
-    if bare == "times":
-        return "time"
     if len(words) > 4 or bare in ("square", "cubic"):
         return None
     stems = []
@@ -228,8 +173,6 @@ def noun(text: str) -> str | None:
 def _stem(word: str) -> str:
     """Returns the same for the singular and the plural of a noun; it need not be a word."""
     word = re.sub(r"'s?$", "", word)
-    if word in _IRREGULAR:
-        return _IRREGULAR[word]
     if len(word) > 4:
         word = re.sub(r"(?<=o|x|h)es$|(?<=ss|zz)es$", "", re.sub(r"ies?$", "y", word))
     return re.sub(r"(?<=..[^sui])s$", "", word)
@@ -261,7 +204,9 @@ _CHARGE = re.compile(r"\s*+\^\s*+(?:\{\s*+(?:[+-]\s*+\d{1,2}|\d{0,2}\s*+[+-])\s*
 _RAISED_SIGNS = str.maketrans("+-", "⁺⁻")
 """How charges are written while a plus still separates the species of an equation."""
 _FRONT = re.compile(r"(\d+/\d+|\d*)\s*+(.*)", re.DOTALL)
-_ATOM = re.compile(r"([A-Z][a-z]?)(\d*)|([(\[])|([)\]])(\d*)|·\d*(?=H2O$)")
+_ATOMS = rf"(?:(?:{'|'.join(sorted(_ELEMENTS, key=len, reverse=True))})(?![a-z])(?!0)\d*)+"
+_GROUP = re.compile(rf"(?:\({_ATOMS}\)|\[{_ATOMS}\])\d*")
+_FORMULA = re.compile(rf"{_ATOMS}(?:·\d*H2O)?")
 
 
 @lru_cache(maxsize=4096)
@@ -338,18 +283,9 @@ def _with_charge(body: str, ending: re.Match[str]) -> tuple[str, str]:
 
 def _is_formula(body: str) -> bool:
     """Whether the text consists of element symbols with indices, in balanced brackets, and water of hydration."""
-    opened: list[str] = []
-    at = 0
-    while at < len(body):
-        found = _ATOM.match(body, at)
-        if found is None or (found[1] and found[1] not in _ELEMENTS) or (found[2] or "").startswith("0"):
-            return False
-        if found[3]:
-            opened.append(found[3])
-        elif found[4] and (not opened or opened.pop() + found[4] not in ("()", "[]")):
-            return False
-        at = found.end()
-    return body[:1] not in ("", "·") and not opened and "()" not in body and "[]" not in body
+    while (outer := _GROUP.sub("H", body)) != body:
+        body = outer
+    return _FORMULA.fullmatch(body) is not None
 
 
 def _is_certain(species: str) -> bool:
@@ -413,7 +349,7 @@ def option(text: str) -> str | None:
     if found["round"]:
         is_label = sign != ")"
     else:
-        is_label = bool(found["named"]) or (bool(sign) and letter.isupper() and letter < "I")
+        is_label = bool(found["named"]) or (sign in (".", ":") and letter.isupper() and letter < "I")
     return letter.upper() if is_label else None
 
 

@@ -186,7 +186,7 @@ def test_what_may_stand_without_a_mark_behind_a_number() -> None:
 
 
 def test_units_of_counted_things() -> None:
-    assert unit("people per square kilometer") == unit("persons/km^2") != unit("cars per km^2")
+    assert unit("cars per square kilometer") == unit("car/km^2") != unit("buses per km^2")
     assert unit("dollars per apple") == unit("$/apple") != unit("dollars per pear")
     assert unit("per person").dimension == (("noun:person", -1),)
     assert unit("mol of electrons") != unit("mol of protons")
