@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,13 +115,13 @@ def _reference(function: Callable[..., Any]) -> str:
 
 def _command(*arguments: str, num_ranks: int = 1) -> None:
     """Runs `python -m nemo_prorl` and prints what it prints. Raises RuntimeError if it fails."""
-    launcher = f"-m torch.distributed.run --standalone --nproc-per-node={num_ranks}" if num_ranks > 1 else ""
-    command, last = [sys.executable, *launcher.split(), "-m", "nemo_prorl", *arguments], ""
+    from nemo_prorl.cluster.local_ranks import start_ranks
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     # A session of its own, so that an interrupt reaches it once.
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    process = start_ranks(["nemo_prorl", *arguments], num_ranks=num_ranks, start_new_session=True, **pipes)
     assert process.stdout is not None
+    last = ""
     while True:
         try:
             for line in process.stdout:
