@@ -66,7 +66,7 @@ MOST_SHOWN = 6
 
 class RunFolder:
     """What the files of a run say now; a new object sees what the run writes later. Files that are absent or damaged
-    say nothing, and no property raises for them."""
+    say nothing; only what needs the newest record raises without one."""
 
     def __init__(self, folder: Path, name: str = "") -> None:
         """name: what pages call the run; by default the folder's name."""
