@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from nemo_prorl.cluster.nccl_log import network_of_this_process
 from nemo_prorl.cluster.slurm_queue import is_gone
@@ -42,18 +37,17 @@ from nemo_prorl.run_folder import markers, terminal
 from nemo_prorl.run_folder.checkpoints import checkpoint_name
 from nemo_prorl.run_folder.lock import alone_in
 from nemo_prorl.run_folder.loggers import FINISH_S
-from nemo_prorl.run_folder.origin import provenance, write_resolved
+from nemo_prorl.run_folder.origin import flatten, provenance, write_resolved
 from nemo_prorl.run_folder.records import write_tokenizer
 from nemo_prorl.run_folder.starts import recorded_start
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training import evaluation, stages
-from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter, load_policy
-from nemo_prorl.training.control.alarms import Alarms
-from nemo_prorl.training.control.resets import reset_policy
+from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter
+from nemo_prorl.training.control.health import Alarms
 from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
-from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import canary_prompt
+from nemo_prorl.training.sampling.rounds import NothingToLearn
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
@@ -90,19 +84,20 @@ def train(config: RunConfig) -> int:
     )
     # Only the main rank reads the folder, because a shared file system may show other ranks an older state, and because
     # a thousand ranks that list one folder would overload the file system.
-    if said := ranks.on_main(lambda: stages.said_of_done(run_dir, config.stage.name)):
+    if said := ranks.on_main(lambda: stages.done_message(run_dir, config.stage.name)):
         if ranks.layout.is_main:
             print(terminal.fitted(said, sys.stdout))
         leave(ranks)
         return 0
     with ExitStack() as lock:
         ranks.on_main(lambda: lock.enter_context(alone_in(run_dir, is_gone)))
-        train_alone(config, ranks)
+        record_and_train(config, ranks)
     return 0
 
 
-def train_alone(config: RunConfig, ranks: Ranks) -> None:
-    """Trains the stage. The caller has locked the folder and knows that the stage is not done."""
+def record_and_train(config: RunConfig, ranks: Ranks) -> None:
+    """Trains the stage, and records how this process began and ended. The caller has locked the folder and knows that
+    the stage is not done."""
     run_dir, rank = Path(config.exp_manager.explicit_log_dir), ranks.layout.rank
     with (
         # Loggers are closed last. That may take longer than a launcher waits for the main rank once another has ended,
@@ -121,10 +116,10 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
         start = stages.find_intact_start(config, ranks.on_main(lambda: starting_point(config)), ranks)
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
         if ranks.layout.is_main:
-            clear_marks(config, log)
+            stages.clear_marks(run_dir, config.stage, log.say)
         try:
             watchdog.beat()
-            outcome, state = train_stage(config, start, ranks, log, watchdog, at_the_end)
+            outcome, state = run_stage(config, start, ranks, log, watchdog, at_the_end)
             if ranks.layout.is_main and outcome is not stages.Outcome.paused:
                 markers.mark_done(
                     run_dir, config.stage.name, outcome=outcome, checkpoint=checkpoint_name(state)
@@ -142,16 +137,16 @@ def train_alone(config: RunConfig, ranks: Ranks) -> None:
 def starting_point(config: RunConfig) -> stages.StartingPoint:
     """Returns where `train` would start, judging by the run's folder. Raises ConfigError if it must not start."""
     run_dir = Path(config.exp_manager.explicit_log_dir)
-    check_not_failed(run_dir, config.stage.name)
+    stages.check_not_failed(run_dir, config.stage.name)
     start = stages.find_starting_point(config)
     if start.is_resume:
-        check_same_run(config, run_dir)
-        check_not_beyond(config, start)
+        stages.check_same_run(config, run_dir)
+        stages.check_not_beyond(config.trainer, start)
     check_same_factors(config, start)
     return start
 
 
-def train_stage(
+def run_stage(
     config: RunConfig,
     start: stages.StartingPoint,
     ranks: Ranks,
@@ -167,9 +162,8 @@ def train_stage(
         record_options(config, run_dir)
     with watchdog.trusting_main():
         inputs = load_inputs(config, ranks, is_resume=start.is_resume, beat=watchdog.beat)
-    written = replace(inputs.config, data=config.data)  # with the limits that were found
     if is_main:
-        record_options(written, run_dir, inputs.tokenizer)
+        record_options(inputs.written, run_dir, inputs.tokenizer)
     for sentence in inputs.sentences:
         log.say(sentence)
     config, tokenizer, prompts = inputs.config, inputs.tokenizer, inputs.prompts
@@ -182,17 +176,17 @@ def train_stage(
         terminal.wait_for("building the policy")
         policy, state = build_policy(config, ranks, start)
         policy.finish_training()  # frees GPU memory that only updates need, before the sampler allocates its own
-        if new := restore_prompts(prompts, state, is_resume=start.is_resume):
+        if new := stages.restore_prompts(prompts, state, is_resume=start.is_resume):
             log.say(f"new in this run, or changed, and read from the beginning: {', '.join(new)}")
         measured = ranks.on_main(lambda: evaluation.measurement(config, inputs.held_out, grader.version))
-        for change in noted_changes(state, grader.parts, measured, is_resume=start.is_resume):
+        for change in update_measurement(state, grader.parts, measured, is_resume=start.is_resume):
             log.say(change)
         watchdog.beat()
         # The loop starts with a refit, so the sampler does not have to read weights.
         sampler = stack.enter_context(build_sampler(config, ranks, tokenizer, reads_weights=False))
         if is_main:
             device.note_engines(policy, sampler, run_dir, log.say)
-        telemetry = open_telemetry(config, written, log, state, ranks, at_the_end) if is_main else None
+        telemetry = open_telemetry(inputs, log, state, ranks, at_the_end) if is_main else None
         checkpoints = CheckpointWriter(
             run_dir,
             model_dir=Path(config.model.path),
@@ -215,7 +209,7 @@ def train_stage(
             grader=grader,
             prompts=prompts,
             held_out=inputs.held_out,
-            canary=canary_prompt(tokenizer, config),
+            canary=canary_prompt(tokenizer, config.sampler),
             checkpoints=checkpoints if saves else None,
             telemetry=telemetry,
             log=log,
@@ -237,6 +231,8 @@ class Inputs:
 
     config: RunConfig
     """With prompt files in `data`, and with numbers for the limits that data and model give."""
+    written: RunConfig
+    """The same with `data` as the user wrote it, as the run's folder records it."""
     tokenizer: Tokenizer
     prompts: PromptMix
     held_out: list[Prompt]
@@ -267,6 +263,7 @@ def load_inputs(
     left_out = ranks.on_main(lambda: left_out_prompts(found, tokenizer, lengths))
     return Inputs(
         config=found,
+        written=replace(found, data=config.data),
         tokenizer=tokenizer,
         prompts=prompts,
         held_out=held_out,
@@ -274,11 +271,12 @@ def load_inputs(
     )
 
 
-def noted_changes(
+def update_measurement(
     state: RunState, reward: dict[str, str], measured: dict[str, str], *, is_resume: bool
 ) -> list[str]:
-    """Notes in `state` what the stage is rewarded by and what its validations measure. Returns a sentence on each that
-    has changed; of the reward only since the stage's own last checkpoint, because stages may have different ones."""
+    """Writes into `state` what the stage is rewarded by and what its validations measure. Returns a sentence on each
+    that has changed; of the reward only since the stage's own last checkpoint, because stages may have different
+    ones."""
     changes = [
         what_changed(state.reward, reward) if is_resume else "",
         evaluation.begin_measuring(state, measured),
@@ -307,13 +305,13 @@ def step_inputs(config: RunConfig, ranks: Ranks) -> dict[str, Any]:
 
 
 def open_telemetry(
-    config: RunConfig, written: RunConfig, log: RunLog, state: RunState, ranks: Ranks, at_the_end: ExitStack
+    inputs: Inputs, log: RunLog, state: RunState, ranks: Ranks, at_the_end: ExitStack
 ) -> Telemetry:
-    """Returns what records the run, with its alarms. Leaving `at_the_end` closes it. written: `config` with `data` as
-    the user wrote it."""
-    watch = Alarms(config).observe
-    telemetry = at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=watch))
-    telemetry.digests.begin(state, step_inputs(written, ranks))
+    """Returns what records the run, with its alarms. Leaving `at_the_end` closes it."""
+    config = inputs.config
+    alarms = Alarms(config.stage.name, dict(flatten(to_dict(config))))
+    telemetry = at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=alarms.observe))
+    telemetry.digests.begin(state, step_inputs(inputs.written, ranks))
     return telemetry
 
 
@@ -321,56 +319,6 @@ def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:
     """Returns when to pause, which only the main rank decides. It leaves W&B's own process the time to end."""
     spare_s = SPARE_S + (FINISH_S if config.create_wandb_logger else 0.0)
     return Deadline(find_ends(config) if is_main else {}, spare_s=spare_s)
-
-
-def check_not_failed(run_dir: Path, stage: str) -> None:
-    """Raises ConfigError if Slurm has requeued a stage that is marked as failed. A user who submits a failed stage
-    again is trusted to have corrected the cause."""
-    reason = markers.why_failed(run_dir, stage)
-    if reason and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
-        raise ConfigError(
-            f"stage {stage} in {run_dir} failed: {reason} Correct the cause and submit the stage again; a requeue does "
-            "not retry it."
-        )
-
-
-def clear_marks(config: RunConfig, log: RunLog) -> None:
-    """Removes what is out of date when a stage starts or continues: its NAME.failed marker, and a request for a reset
-    that was made before its parent ended."""
-    run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage
-    markers.failed_marker(run_dir, stage.name).unlink(missing_ok=True)
-    parents_end = markers.done_marker(run_dir, stage.parent)
-    if stage.parent and markers.withdraw_reset_request(run_dir, asked_before=parents_end):
-        log.say(f"the request for a reset from before the end of stage {stage.parent} is withdrawn")
-
-
-SAME_ON_RESUME = ("seed", "model.path", "model.precision", "data.train", "data.validation")
-"""Options that must not change when a stage is resumed; the others may."""
-
-
-def check_same_run(config: RunConfig, run_dir: Path) -> None:
-    """Raises ConfigError if a resumed stage would continue with another model, other prompts, or another order."""
-    recorded = run_dir / "stages" / f"{config.stage.name}.yaml"
-    if not recorded.is_file():
-        return
-    options = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
-    for key in SAME_ON_RESUME:
-        before, now = (reduce(getitem, key.split("."), tree) for tree in options)
-        if repr(before) != repr(now):  # the order of files counts, too
-            raise ConfigError(
-                f"stage {config.stage.name} in {run_dir} was begun with {key}={before} and would be resumed with "
-                f"{key}={now}: write the same value, or another exp_manager.explicit_log_dir."
-            )
-
-
-def check_not_beyond(config: RunConfig, start: stages.StartingPoint) -> None:
-    """Raises ConfigError if a resumed stage has taken more steps than trainer.num_steps."""
-    taken, wanted = start.state().stage_step, config.trainer.num_steps
-    if taken > wanted:
-        raise ConfigError(
-            f"stage {config.stage.name} has taken {taken} steps already, and trainer.num_steps={wanted}: write "
-            f"trainer.num_steps={taken} to end it now, or a larger number to train it further."
-        )
 
 
 def check_same_factors(config: RunConfig, start: stages.StartingPoint) -> None:
@@ -397,39 +345,12 @@ def check_same_factors(config: RunConfig, start: stages.StartingPoint) -> None:
     )
 
 
-def restore_prompts(prompts: PromptMix, state: RunState, *, is_resume: bool) -> list[str]:
-    """Continues the mix where `state` left it, and returns the names of files that begin at their start. Raises
-    ConfigError if a file has changed since a resumed stage began: its position would be wrong."""
-    if not state.prompts:
-        return []
-    before, now = set(state.prompts["shares"]), set(prompts.state()["shares"])
-    if is_resume and before != now:
-        raise ConfigError(
-            f"the content of data.train has changed since stage {state.stage} was begun ({len(before - now)} of "
-            f"{len(before)} files): put the same files back, or begin in another exp_manager.explicit_log_dir."
-        )
-    return prompts.restore(state.prompts)
-
-
 def build_policy(config: RunConfig, ranks: Ranks, start: stages.StartingPoint) -> tuple[Policy, RunState]:
     """Returns the policy with which the stage starts or continues, after the resets at its start, and its state."""
     from nemo_prorl.engines.megatron.policy import MegatronPolicy
 
     policy = MegatronPolicy(config, ranks)
-    if start.checkpoint is None:
-        return policy, RunState(stage=config.stage.name)
-    state, stage = start.state(), config.stage
-    load_policy(policy, start.checkpoint, num_updates=state.num_updates)
-    if start.is_resume:
-        return policy, state
-    if stage.reset_reference:
-        reset_policy(policy, state, optimizer=stage.reset_optimizer)
-    elif stage.reset_optimizer:
-        policy.reset_optimizer()
-    if stage.reset_data:
-        state.prompts = {}
-    state.stage, state.stage_step, state.outcome, state.remixed = stage.name, 0, "", False
-    return policy, state
+    return policy, stages.load_start(policy, start, config.stage)
 
 
 @contextmanager

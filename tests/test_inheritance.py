@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl import run
-from nemo_prorl.config import RunConfig, StageConfig
-from nemo_prorl.engines.megatron import policy as engine
+from nemo_prorl.config import StageConfig
+from nemo_prorl.training import stages
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.types import RunState
 
@@ -22,7 +21,7 @@ SWITCHES = list(product([True, False], repeat=3))
 class RecordingPolicy:
     """A policy that records the calls of its methods."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self) -> None:
         self.asked: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -30,18 +29,15 @@ class RecordingPolicy:
 
 
 @pytest.fixture(autouse=True)
-def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MegatronPolicy", RecordingPolicy)
-    monkeypatch.setattr(run, "load_policy", lambda policy, *_, **__: policy.asked.append("load"))
+def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "load_policy", lambda policy, *_, **__: policy.asked.append("load"))
 
 
 def begin(stage: StageConfig, *, is_resume: bool = False) -> tuple[set[str], RunState]:
     state = RunState(stage=stage.parent, step=40, stage_step=20, num_updates=160, prompts=dict(CURSOR))
     checkpoint: Any = SimpleNamespace(state=state)
-    ranks: Any = None
-    start = StartingPoint(checkpoint=checkpoint, is_resume=is_resume)
-    policy, begun = run.build_policy(RunConfig(stage=stage), ranks, start)
-    assert isinstance(policy, RecordingPolicy)
+    start, policy = StartingPoint(checkpoint=checkpoint, is_resume=is_resume), RecordingPolicy()
+    begun = stages.load_start(policy, start, stage)  # type: ignore[arg-type]
     return set(policy.asked), begun
 
 

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -35,13 +34,8 @@ from nemo_prorl.config.compose import compose
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.run import (
-    check_not_beyond,
-    check_not_failed,
-    check_same_run,
-    clear_marks,
     load_inputs,
     record_options,
-    restore_prompts,
     train,
 )
 from nemo_prorl.run_folder.checkpoints import Checkpoint
@@ -60,7 +54,14 @@ from nemo_prorl.run_folder.starts import read_starts
 from nemo_prorl.run_folder.telemetry import RunLog
 from nemo_prorl.training import stages
 from nemo_prorl.training.checkpoint import CheckpointNotSaved
-from nemo_prorl.training.stages import StartingPoint
+from nemo_prorl.training.stages import (
+    StartingPoint,
+    check_not_beyond,
+    check_not_failed,
+    check_same_run,
+    clear_marks,
+    restore_prompts,
+)
 from nemo_prorl.training.trainer import StoppedByController
 from nemo_prorl.types import RunState
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, make_row
@@ -118,11 +119,11 @@ def test_a_stage_that_has_taken_more_steps_than_it_is_to_take_is_refused() -> No
     checkpoint = Checkpoint(path=Path("step-8"), state=state, score=None, monitor="", reference_hash="")
     start = StartingPoint(checkpoint=checkpoint, is_resume=True)
     for num_steps in (8, 9):
-        check_not_beyond(RunConfig(trainer=TrainerConfig(num_steps=num_steps)), start)
+        check_not_beyond(TrainerConfig(num_steps=num_steps), start)
     with pytest.raises(
         ConfigError, match=r"taken 8 steps already, and trainer.num_steps=5: write trainer.num_steps=8"
     ):
-        check_not_beyond(RunConfig(trainer=TrainerConfig(num_steps=5)), start)
+        check_not_beyond(TrainerConfig(num_steps=5), start)
 
 
 def mix(folder: Path, num_rows: int) -> PromptMix:
@@ -168,7 +169,7 @@ def stage_config(run_dir: Path, name: str, parent: str = "") -> RunConfig:
 def test_a_start_takes_away_that_the_stage_failed(tmp_path: Path) -> None:
     for stage in ("main", "other"):
         mark_failed(tmp_path, stage, reason="Loss is NaN.")
-    clear_marks(stage_config(tmp_path, "main"), RunLog(tmp_path, speaks=False))
+    clear_marks(tmp_path, StageConfig(name="main"), print)
     assert not failed_marker(tmp_path, "main").exists()
     assert failed_marker(tmp_path, "other").exists()
 
@@ -183,7 +184,7 @@ def test_what_ended_a_run_is_told_though_there_is_no_room_to_write_it_down(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(run, "initialise", lambda *_, **__: SINGLE)
-    monkeypatch.setattr(run, "train_stage", fail)
+    monkeypatch.setattr(run, "run_stage", fail)
     monkeypatch.setattr(RunLog, "note", no_room)
     with pytest.raises(CheckpointNotSaved):
         train(stage_config(tmp_path, "main"))
@@ -206,7 +207,7 @@ def test_loggers_are_closed_when_all_that_launchers_look_for_is_written(
         raise StoppedByController("it stopped")
 
     monkeypatch.setattr(run, "initialise", lambda *_, **__: SINGLE)
-    monkeypatch.setattr(run, "train_stage", stop)
+    monkeypatch.setattr(run, "run_stage", stop)
     with pytest.raises(StoppedByController):
         train(stage_config(tmp_path, "main"))
     assert written == ["it stopped", "error: it stopped", "it stopped"]
@@ -219,12 +220,12 @@ def test_a_reset_that_was_asked_of_the_parent_is_not_the_childs(
     """A request from before the parent's end is dropped; a later one is meant for the child."""
     mark_done(tmp_path, "a", outcome="steps", checkpoint="step-00000004-a")
     ended_ns = done_marker(tmp_path, "a").stat().st_mtime_ns
-    clear_marks(stage_config(tmp_path, "b", "a"), RunLog(tmp_path, speaks=False))
+    clear_marks(tmp_path, StageConfig(name="b", parent="a"), print)
     ask_for_reset(tmp_path)
     os.utime(reset_request(tmp_path), ns=(0, ended_ns + asked_s * 10**9))
-    clear_marks(stage_config(tmp_path, "a"), RunLog(tmp_path, speaks=False))
+    clear_marks(tmp_path, StageConfig(name="a"), print)
     assert reset_request(tmp_path).exists()
-    clear_marks(stage_config(tmp_path, "b", "a"), RunLog(tmp_path, speaks=False))
+    clear_marks(tmp_path, StageConfig(name="b", parent="a"), print)
     assert reset_request(tmp_path).exists() != withdrawn
 
 
@@ -304,9 +305,9 @@ def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_t
     )
 
     def begin(*, is_resume: bool) -> RunConfig:
-        found = load_inputs(config, SINGLE, is_resume=is_resume).config
-        record_options(replace(found, data=config.data), tmp_path / "run")
-        return found
+        inputs = load_inputs(config, SINGLE, is_resume=is_resume)
+        record_options(inputs.written, tmp_path / "run")
+        return inputs.config
 
     first = begin(is_resume=False)
     length = len("What is 1 + 1?") + FRAME_TOKENS

@@ -44,11 +44,11 @@ COMMON = (
     "validation.early=false",
     # For stages of 80 steps. min_delta is about the standard error of the difference between two validations.
     "controller.cooldown=20",
-    "controller.validation_plateau.patience=2",
-    "controller.validation_plateau.min_delta=0.03",
+    "controller.patience.validation_plateau=2",
+    "controller.limits.validation_plateau=0.03",
     # All arms are to have equally many steps, and responses become longer because longer problems are solved.
     *(
-        f"controller.{check}.action=ignore"
+        f"controller.{check}=ignore"
         for check in ("futile_resets", "response_length", "no_eos", "entropy_collapse", "entropy_runaway")
     ),
 )

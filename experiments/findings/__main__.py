@@ -150,8 +150,8 @@ STALLED = Family(
         # Patience and cool-down suit dozens of steps; min_delta is two standard errors, each at most 0.0156 with 1,024
         # rollouts.
         "controller.cooldown=8",
-        "controller.validation_plateau.patience=2",
-        "controller.validation_plateau.min_delta=0.03",
+        "controller.patience.validation_plateau=2",
+        "controller.limits.validation_plateau=0.03",
     ),
     num_steps=32,
     arms={

@@ -1,36 +1,33 @@
-"""Shows where the reset controller would have acted on a recorded run, as text and as a plot."""
+"""Shows when the reset controller, with these options, would have acted on a recorded run.
+
+The run went on without these decisions, so after the first one they show where watches fire, no more."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, composed, parse_overrides
-from nemo_prorl.config import ConfigError, ControllerMode
-from nemo_prorl.run_folder.storage import check_writable_file
+from nemo_prorl.config import ConfigError, ControllerAction, ControllerConfig, ControllerMode
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Replays the controller on recorded metrics, prints its decisions, and returns exit code 0."""
+    """Passes recorded metrics to a controller, prints its decisions, and returns exit code 0."""
     parser = Parser(
         "replay",
         __doc__,
-        "KEY=VALUE   an option of the controller, such as controller.kl_spike.ratio=3 (`train --help` lists them), or "
+        "KEY=VALUE   an option of the controller, such as controller.limits.kl_spike=3 (`train --help` lists them), or "
         "stage=NAME for the options of a stage. The controller is replayed even if it is switched off.",
     )
     parser.path("metrics", "METRICS.jsonl", "metrics of a run, or its folder")
-    parser.path("--plot", "FILE.png", "draws signals, events and decisions")
     given = parse_overrides(parser, arguments)
     path: Path = given.metrics / "metrics.jsonl" if given.metrics.is_dir() else given.metrics
     from nemo_prorl.run_folder.metrics_file import is_record, read_metrics
 
-    if not path.is_file():
-        raise ConfigError(
-            f"METRICS={path} does not exist: write the metrics.jsonl of a run, or the folder of a run."
-        )
-    records = read_metrics(path)
+    records = read_metrics(path) if path.is_file() else []
     for number, record in enumerate(records, start=1):
         if not is_record(record):
             raise ConfigError(
@@ -38,23 +35,30 @@ def main(arguments: Sequence[str]) -> int:
                 f"{json.dumps({'step': 1, 'stage': 'main'})}."
             )
     if not records:
-        raise ConfigError(f"METRICS={path} holds no record: write the metrics.jsonl of a run that has begun.")
-    if given.plot is not None:
-        if given.plot.suffix != ".png":
-            raise ConfigError(f"--plot {given.plot} must end in .png: write a file such as replay.png.")
-        if not given.plot.absolute().parent.is_dir():
-            raise ConfigError(f"--plot {given.plot} is in a folder that does not exist: make it first.")
-        check_writable_file(f"--plot {given.plot}", given.plot)
+        raise ConfigError(
+            f"METRICS={path} holds no record: write the metrics.jsonl, or the folder, of a run."
+        )
     config = composed(given.config_name, given.overrides).controller
     if config.mode is ControllerMode.manual:
         config.mode = ControllerMode.automatic
-    from nemo_prorl.training.control.replay import describe, replay
-
-    result = replay(records, config)
-    show([f"{path}: {describe(result, config)}"])
-    if given.plot is not None:
-        from nemo_prorl.report.replay_figure import draw_replay
-
-        draw_replay(result, given.plot, title=f"replay of {path} (open loop)")
-        show(["", f"wrote {given.plot}"])
+    show([f"{path}: {len(records)} records", *_decisions(records, config)])
     return 0
+
+
+def _decisions(records: Sequence[Mapping[str, Any]], config: ControllerConfig) -> list[str]:
+    """Returns lines with the decisions, and with the watches that could not be judged."""
+    from nemo_prorl.training.control.controller import WatchingController
+    from nemo_prorl.training.control.watches import WATCHES
+
+    controller = WatchingController(config)
+    made = [decision for record in records if (decision := controller.observe(record))]
+    lines = [f"step {one.step:>5}  {one.action.name:<9}  {one.signal}: {one.reason}" for one in made]
+    metrics = tuple({key for record in records for key in record})
+    unjudged = [
+        f"{watch.name} ({watch.metric.rstrip('/')})"
+        for watch in WATCHES
+        if getattr(config, watch.name) is not ControllerAction.ignore
+        and not any(key.startswith(watch.metric) for key in metrics)
+    ]
+    said = [f"never measured, so never judged: {', '.join(unjudged)}"] if unjudged else []
+    return [*(lines or ["no decision"]), *said]

@@ -85,7 +85,7 @@ def describe_start(
     from nemo_prorl.distributed import alone
     from nemo_prorl.reward_sources.functions.check import TRIED_PROMPTS, try_functions
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
-    from nemo_prorl.training.stages import best_without_checkpoint, said_of_done
+    from nemo_prorl.training.stages import best_without_checkpoint, done_message
 
     start = run.starting_point(config)
     inputs = run.load_inputs(config, alone(), is_resume=start.is_resume, into=into)
@@ -98,7 +98,7 @@ def describe_start(
     return [
         *inputs.sentences,
         *tried,
-        said_of_done(run_dir, stage) or f"stage {stage} can {how} in {run_dir}, with {begins}",
+        done_message(run_dir, stage) or f"stage {stage} can {how} in {run_dir}, with {begins}",
         *filter(None, [best_without_checkpoint(start, config)]),
     ], config
 

@@ -53,6 +53,6 @@ def main(arguments: Sequence[str]) -> int:
         try:
             return run.train(config)
         except KeyboardInterrupt:
-            from nemo_prorl.training.stages import where_it_goes_on
+            from nemo_prorl.training.stages import resume_message
 
-            return say(f"interrupted: {where_it_goes_on(Path(config.exp_manager.explicit_log_dir))}", 130)
+            return say(f"interrupted: {resume_message(Path(config.exp_manager.explicit_log_dir))}", 130)

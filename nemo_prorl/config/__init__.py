@@ -24,17 +24,10 @@ from nemo_prorl.config.sections.controller import (
     ControllerAction,
     ControllerConfig,
     ControllerMode,
-    EntropyCollapseConfig,
-    EntropyRunawayConfig,
-    FutileResetsConfig,
-    KlSpikeConfig,
-    NoEosConfig,
     ResetTo,
-    ResponseLengthConfig,
-    SamplerMismatchConfig,
-    ValidationDropConfig,
     ValidationMean,
-    ValidationPlateauConfig,
+    WatchLimitsConfig,
+    WatchPatienceConfig,
 )
 from nemo_prorl.config.sections.data import DataConfig, DataMix, is_hub_name
 from nemo_prorl.config.sections.data_build import Credit, DataBuildConfig

@@ -176,7 +176,7 @@ def arm_runs(
 def _remixed(begun: RunConfig) -> list[str]:
     """Returns the overrides with which a child stage draws its prompts as its parent does since a remix. The next remix
     would have been a reset."""
-    resets = [f"controller.{name}.action=reset" for name in begun.controller.remixing]
+    resets = [f"controller.{name}=reset" for name in begun.controller.remixing]
     return ["data.mix=difficulty", *resets]
 
 

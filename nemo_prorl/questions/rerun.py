@@ -28,8 +28,8 @@ from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import changed_content
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.training.control.resets import go_back, reset_policy
-from nemo_prorl.training.sampling.collector import sampling_seed
-from nemo_prorl.training.stages import StartingPoint
+from nemo_prorl.training.sampling.rounds import sampling_seed
+from nemo_prorl.training.stages import StartingPoint, restore_prompts
 from nemo_prorl.training.step import Stepper, StepResult
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import RunState
@@ -41,7 +41,7 @@ BETWEEN = (
 )  # fmt: skip
 """Options, and sections of them, on which no number of a step depends, apart from AFTER_ALL."""
 AFTER_ALL = (
-    "controller.mode", "controller.kl_spike.action", "exp_manager.checkpoint_callback_params.monitor",
+    "controller.mode", "controller.kl_spike", "exp_manager.checkpoint_callback_params.monitor",
     "controller.reset_optimizer",
 )  # fmt: skip
 """Options on which a step's numbers may depend: the first three decide whether the KL is measured."""
@@ -216,7 +216,7 @@ def machinery(
             into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
         inputs = run.load_inputs(plan.config, ranks, is_resume=False, into=into)
         config = inputs.config
-        seeds = {sampling_seed(config, step - 1): step for step in plan.steps}
+        seeds = {sampling_seed(config.seed, step - 1): step for step in plan.steps}
         recorded = ranks.on_main(lambda: set() if sample_again else recorded_steps(plan))
 
         def records(seed: int) -> Records:
@@ -229,7 +229,7 @@ def machinery(
             grader = stack.enter_context(run.graders(config.reward, ranks, into or plan.run_dir))
         policy, state = run.build_policy(config, ranks, plan.start)
         policy.finish_training()
-        run.restore_prompts(inputs.prompts, state, is_resume=plan.start.is_resume)
+        restore_prompts(inputs.prompts, state, is_resume=plan.start.is_resume)
         if is_live:
             other_sampler = stack.enter_context(
                 run.build_sampler(config, ranks, inputs.tokenizer, reads_weights=False)

@@ -11,7 +11,7 @@ from statistics import fmean
 from nemo_prorl.algorithm.forecast import WINDOW, Forecast, forecast
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASUREMENT
-from nemo_prorl.training.control.checks import RECENT
+from nemo_prorl.training.control.health import RECENT
 
 METRIC = "reward/pass_rate"
 """Has a value at every step. A held-out reward has one in twenty, too few for a curve."""

@@ -10,7 +10,7 @@ from nemo_prorl.report.panels import names_in
 from nemo_prorl.report.state import UNDER_WAY, facts_of
 from nemo_prorl.run_folder.run import RunFolder, loop_s
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, MEASURED_OPTIONS, MEASUREMENT, PROMPT_MEAN
-from nemo_prorl.training.control.checks import Check, Followed
+from nemo_prorl.training.control.health import Check, Followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Best:
 
 
 def checks_of(run: RunFolder, damaged_files: Sequence[str] = ()) -> list[Check]:
-    """Returns the findings of all checks that apply, warnings first: those of training/control/checks.py, and two of
+    """Returns the findings of all checks that apply, warnings first: those of training/control/health.py, and two of
     the files themselves. damaged_files: those besides metrics.jsonl."""
     followed = Followed(str(run.last["stage"]), run.options)
     for record in run.records:
@@ -34,13 +34,13 @@ def checks_of(run: RunFolder, damaged_files: Sequence[str] = ()) -> list[Check]:
     facts = facts_of(run)
     advice = f" What to do: {facts['advice']}." if facts["advice"] else ""
     text = f"The run is {facts['state']}: {facts['wrote']}.{advice}"
-    found = [Check(title="Progress", is_fine=facts["state"] in (*UNDER_WAY, "done"), text=text)]
+    found = [Check("Progress", facts["state"] in (*UNDER_WAY, "done"), text)]
     damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
     damaged += damaged_files
     if damaged:
         listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
         text = f"{listed} cannot be read and are left out: look for a disk that is full or fails."
-        found.append(Check(title="Damaged files", is_fine=False, text=text))
+        found.append(Check("Damaged files", False, text))
     return sorted([*found, *followed.checks()], key=lambda check: check.is_fine)
 
 

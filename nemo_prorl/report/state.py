@@ -15,7 +15,7 @@ from nemo_prorl.cluster.slurm_queue import ENDED, GONE, NOT_KNOWN, Queue
 from nemo_prorl.run_folder.lock import is_held
 from nemo_prorl.run_folder.run import RUNNING_S, RunFolder
 from nemo_prorl.run_folder.slurm_jobs import HoldingJob
-from nemo_prorl.training.control.checks import RECENT
+from nemo_prorl.training.control.health import RECENT
 
 CLOCK_S = 30.0
 """A trainer that began this much before its job began to train is that of an earlier start."""

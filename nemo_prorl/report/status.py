@@ -17,7 +17,7 @@ from nemo_prorl.report.state import duration, facts_of, seen_s, short_duration, 
 from nemo_prorl.run_folder.checkpoints import step_of
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.storage import MANIFEST_FILE
-from nemo_prorl.training.control.checks import RECENT
+from nemo_prorl.training.control.health import RECENT
 
 ANSWER_S = 10.0
 """How long squeue may take: less than for a submission, because a user looks on."""

@@ -12,8 +12,8 @@ METRICS = {
     "step": "Steps that the run has finished, over all of its stages.",
     "stage": "Name of the stage (`stage.name`).",
     "num_resets": "Resets of the reference so far, over all stages.",
-    "controller": "Decision of the reset controller, or a user's request, after the step: action, signal, reason and "
-    "numbers. Absent if there was none.",
+    "controller": "Decision of the reset controller, or a user's request, after the step: action, signal (its watch), "
+    "reason and numbers. Absent if there was none.",
     "went_back_to_step": "Step whose weights the policy was given, in a reset (`controller.reset_to=best`) or at the "
     "start of a stage (`stage.start_from=best`). Absent in all other records.",
     "is_early_validation": "1 in the record of a validation that is due only because of `validation.early`, which the "
@@ -63,7 +63,7 @@ METRICS = {
     "objective/loss": "Mean over the step's updates of the loss that was minimised.",
     "objective/kl_to_reference": "KL penalty of the current policy to the reference (`algorithm.kl_estimator`, clamped "
     "as the loss is), mean over tokens. With `algorithm.kl_beta=0` the KL metrics are absent, unless the controller's "
-    "signal `kl_spike` (`controller.mode=automatic`) or the monitored metric needs them.",
+    "watch `kl_spike` (`controller.mode=automatic`) or the monitored metric needs them.",
     "objective/kl_to_reference_max": "The largest KL penalty of a token.",
     "objective/kl_at_sampling": "KL penalty of the policy before the step's first update, mean over tokens; exactly 0 "
     "in the step after a reset. Absent where `objective/kl_to_reference` is.",

@@ -10,8 +10,8 @@ from nemo_prorl.algorithm.advantage import response_kl, step_advantages
 from nemo_prorl.config import RunConfig
 from nemo_prorl.data.batch import TrainingRow, balance
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.fleet import Key
+from nemo_prorl.training.sampling.rounds import Collection
 from nemo_prorl.types import FloatArray, PreparedRollout, RolloutOutline, TokenIds
 
 Packed = tuple[TokenIds, FloatArray, FloatArray | None, FloatArray | None]

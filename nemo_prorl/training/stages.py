@@ -1,15 +1,24 @@
-"""The start of a stage (its own newest checkpoint, its parent's last or best one, or the model), and its end."""
+"""The start of a stage (its own newest checkpoint, its parent's last or best one, or the model), what must fit for it,
+and its end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
-from nemo_prorl.config import BestMode, ConfigError, RunConfig, StartFrom
+import yaml
+
+from nemo_prorl.config import BestMode, ConfigError, RunConfig, StageConfig, StartFrom, TrainerConfig
+from nemo_prorl.config.compose import to_dict
+from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
+from nemo_prorl.engines.interface import Policy
 from nemo_prorl.run_folder.checkpoints import (
     Checkpoint,
     by_score,
@@ -17,10 +26,16 @@ from nemo_prorl.run_folder.checkpoints import (
     last_of_stage,
     score_kind,
 )
-from nemo_prorl.run_folder.markers import done_marker, is_done, why_failed
+from nemo_prorl.run_folder.markers import (
+    done_marker,
+    failed_marker,
+    is_done,
+    why_failed,
+    withdraw_reset_request,
+)
 from nemo_prorl.run_folder.validation_metrics import VALIDATION
-from nemo_prorl.training.checkpoint import is_intact
-from nemo_prorl.training.control.resets import take_policy_of
+from nemo_prorl.training.checkpoint import is_intact, load_policy
+from nemo_prorl.training.control.resets import reset_policy, take_policy_of
 from nemo_prorl.types import RunState
 
 
@@ -59,7 +74,7 @@ def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> st
     return f"paused after step {state.step}: {why}. {left}"
 
 
-def said_of_done(run_dir: Path, stage: str) -> str:
+def done_message(run_dir: Path, stage: str) -> str:
     """Returns what a start of a stage says that is done; empty if it is not."""
     if not is_done(run_dir, stage):
         return ""
@@ -67,7 +82,7 @@ def said_of_done(run_dir: Path, stage: str) -> str:
     return f"stage {stage} is already done in {run_dir}; {on}"
 
 
-def where_it_goes_on(run_dir: Path) -> str:
+def resume_message(run_dir: Path) -> str:
     """Returns where the same command will continue a run that was ended without saving. Raises ConfigError if there are
     checkpoints, but none is complete."""
     checkpoints = find_checkpoints(run_dir)
@@ -211,3 +226,86 @@ def find_intact_start(config: RunConfig, start: StartingPoint, ranks: Ranks) -> 
     while start.checkpoint is not None and not is_intact(start.checkpoint, ranks):
         start = ranks.on_main(lambda: find_starting_point(config))
     return start
+
+
+def check_not_failed(run_dir: Path, stage: str) -> None:
+    """Raises ConfigError if Slurm has requeued a stage that is marked as failed. A user who submits a failed stage
+    again is trusted to have corrected the cause."""
+    reason = why_failed(run_dir, stage)
+    if reason and int(os.environ.get("SLURM_RESTART_COUNT", "0")):
+        raise ConfigError(
+            f"stage {stage} in {run_dir} failed: {reason} Correct the cause and submit the stage again; a requeue does "
+            "not retry it."
+        )
+
+
+def clear_marks(run_dir: Path, stage: StageConfig, say: Callable[[str], None]) -> None:
+    """Removes what is out of date when a stage starts or continues: its NAME.failed marker, and a request for a reset
+    that was made before its parent ended."""
+    failed_marker(run_dir, stage.name).unlink(missing_ok=True)
+    parents_end = done_marker(run_dir, stage.parent)
+    if stage.parent and withdraw_reset_request(run_dir, asked_before=parents_end):
+        say(f"the request for a reset from before the end of stage {stage.parent} is withdrawn")
+
+
+SAME_ON_RESUME = ("seed", "model.path", "model.precision", "data.train", "data.validation")
+"""Options that must not change when a stage is resumed; the others may."""
+
+
+def check_same_run(config: RunConfig, run_dir: Path) -> None:
+    """Raises ConfigError if a resumed stage would continue with another model, other prompts, or another order."""
+    recorded = run_dir / "stages" / f"{config.stage.name}.yaml"
+    if not recorded.is_file():
+        return
+    options = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
+    for key in SAME_ON_RESUME:
+        before, now = (reduce(getitem, key.split("."), tree) for tree in options)
+        if repr(before) != repr(now):  # the order of files counts, too
+            raise ConfigError(
+                f"stage {config.stage.name} in {run_dir} was begun with {key}={before} and would be resumed with "
+                f"{key}={now}: write the same value, or another exp_manager.explicit_log_dir."
+            )
+
+
+def check_not_beyond(trainer: TrainerConfig, start: StartingPoint) -> None:
+    """Raises ConfigError if a resumed stage has taken more steps than trainer.num_steps."""
+    state, wanted = start.state(), trainer.num_steps
+    taken = state.stage_step
+    if taken > wanted:
+        raise ConfigError(
+            f"stage {state.stage} has taken {taken} steps already, and trainer.num_steps={wanted}: write "
+            f"trainer.num_steps={taken} to end it now, or a larger number to train it further."
+        )
+
+
+def load_start(policy: Policy, start: StartingPoint, stage: StageConfig) -> RunState:
+    """Gives the policy the weights with which the stage starts or continues, resets it where the stage says so, and
+    returns the run's state."""
+    if start.checkpoint is None:
+        return RunState(stage=stage.name)
+    state = start.state()
+    load_policy(policy, start.checkpoint, num_updates=state.num_updates)
+    if start.is_resume:
+        return state
+    if stage.reset_reference:
+        reset_policy(policy, state, optimizer=stage.reset_optimizer)
+    elif stage.reset_optimizer:
+        policy.reset_optimizer()
+    if stage.reset_data:
+        state.prompts = {}
+    state.stage, state.stage_step, state.outcome, state.remixed = stage.name, 0, "", False
+    return state
+
+
+def restore_prompts(prompts: PromptMix, state: RunState, *, is_resume: bool) -> list[str]:
+    """Continues the mix where `state` left it, and returns the names of files that begin at their start. Raises
+    ConfigError if a file has changed since a resumed stage began: its position would be wrong."""
+    if not state.prompts:
+        return []
+    before, now = set(state.prompts["shares"]), set(prompts.state()["shares"])
+    if is_resume and before != now:
+        raise ConfigError(
+            f"the content of data.train has changed since stage {state.stage} was begun ({len(before - now)} of "
+            f"{len(before)} files): put the same files back, or begin in another exp_manager.explicit_log_dir."
+        )
+    return prompts.restore(state.prompts)

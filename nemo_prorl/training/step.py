@@ -19,9 +19,9 @@ from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.training import splitting, step_metrics
-from nemo_prorl.training.sampling.collector import Collection, Collector
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.refit import Refit, Refitted
+from nemo_prorl.training.sampling.rounds import Collection, Collector
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import Prompt, RunState, TrainBatch, UpdateReport
 

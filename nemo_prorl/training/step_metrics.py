@@ -13,7 +13,7 @@ from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
 from nemo_prorl.config import RunConfig, ShapingConfig
 from nemo_prorl.run_folder.validation_metrics import CORRECT
 from nemo_prorl.training.evaluation import part_means
-from nemo_prorl.training.sampling.collector import Collection
+from nemo_prorl.training.sampling.rounds import Collection
 from nemo_prorl.types import Finish, PreparedRollout, ScoredRollout
 
 

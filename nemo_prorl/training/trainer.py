@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.algorithm.metrics import token_limits
 from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, ResetTo, RunConfig
 from nemo_prorl.data.mix import PromptMix
-from nemo_prorl.distributed import Ranks
+from nemo_prorl.distributed import Layout, Ranks
 from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.run_folder.markers import delete_reset_request, reset_request_id
+from nemo_prorl.run_folder.records import write_rollouts, write_trained
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.run_folder.validation_metrics import (
@@ -27,10 +29,9 @@ from nemo_prorl.training.control.controller import Decision, ResetController
 from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.digest import digest_of
-from nemo_prorl.training.recording import record_rollouts
-from nemo_prorl.training.sampling.collector import NothingToLearn, Saturated
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import Refitted
+from nemo_prorl.training.sampling.rounds import NothingToLearn, Saturated
 from nemo_prorl.training.stages import ENDS_STAGE, Outcome, last_line
 from nemo_prorl.training.step import Stepper, StepResult
 from nemo_prorl.training.timing import Stopwatch
@@ -150,16 +151,17 @@ class ProRLTrainer:
                     Outcome.stopped, self.state, str(error), saved=self.checkpoints is not None
                 )
                 raise NothingToLearn(sentence) from None
-            outcome = self._close_step(self._noted(result))
+            outcome = self._close_step(self._record_step(result))
         return outcome
 
-    def _noted(self, result: StepResult) -> dict[str, Any]:
-        """Notes what else the loop needs of a finished step. Returns its metrics, with the time that saving took."""
+    def _record_step(self, result: StepResult) -> dict[str, Any]:
+        """Records a finished step, and what else the loop needs of it. Returns its metrics, with the time that
+        saving took."""
         self.refitted = result.refitted
         self.deadline.note("step", self.stopwatch.elapsed_s())
         step, every = self.state.step, self.config.exp_manager.record_rollouts
         if every and step % every == 0:
-            self.ranks.together(lambda: record_rollouts(self.run_dir, step, result, self.ranks.layout))
+            self.ranks.together(lambda: _record_rollouts(self.run_dir, step, result, self.ranks.layout))
         digest = digest_of(result, self.ranks)
         if self.telemetry is not None:
             self.telemetry.prompts(step, result.collection.sampled)
@@ -282,7 +284,9 @@ class ProRLTrainer:
         best = None
         if self.config.controller.reset_to is ResetTo.best:
             self._finish_saving()
-            best = better_checkpoint(self.config, self.state, self._measured, self.ranks, self.log.say)
+            best = better_checkpoint(
+                self.config.exp_manager, self.state, self._measured, self.ranks, self.log.say
+            )
         if best is None:
             reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
             return
@@ -377,3 +381,16 @@ class ProRLTrainer:
             self.state.went_back_to = -1
         if self.telemetry is not None:
             self.telemetry.step(self._position() | dict(metrics), stage_step=self.state.stage_step)
+
+
+def _record_rollouts(run_dir: Path, step: int, result: StepResult, layout: Layout) -> None:
+    """Writes into RUN/rollouts what this rank sampled, and as a replica's leader also what the replica trained on."""
+    write_rollouts(run_dir, step, layout.rank, result.collection.graded())
+    trained = []
+    for rows, batch, report in zip(result.rows, result.batches, result.reports, strict=True):
+        limits_BT = token_limits(report, batch, result.config.algorithm)
+        for row, limits, mask in zip(rows, limits_BT, batch.tokens.response_mask_BT, strict=True):
+            of_row = {"uid": row.rollout.prompt.uid, "sibling": row.key[1], "advantage": row.advantage}
+            trained.append(of_row | {"old_logprobs": row.rollout.old_logprobs, "limits": limits[mask]})
+    if layout.leads_replica:
+        write_trained(run_dir, step, layout.rank, trained)

@@ -144,13 +144,13 @@ def test_the_controller_ends_a_run_on_what_ended_it(
 ) -> None:
     controller = runs[name].controller
     assert controller.mode is ControllerMode.automatic
-    assert {signal: getattr(controller, signal).action for signal in signals} == dict.fromkeys(
+    assert {signal: getattr(controller, signal) for signal in signals} == dict.fromkeys(
         signals, ControllerAction.end_stage
     )
 
 
 def test_longer_responses_do_not_end_the_run_that_makes_room_for_them(runs: dict[str, RunConfig]) -> None:
-    assert runs["run8"].controller.response_length.action is ControllerAction.ignore
+    assert runs["run8"].controller.response_length is ControllerAction.ignore
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
@@ -164,7 +164,7 @@ def test_a_child_says_itself_what_it_inherits(name: str) -> None:
 def test_what_has_degraded_does_not_become_the_reference(recipe: Chain) -> None:
     """Our choice: a run whose parent may end because validation degrades starts from the parent's best checkpoint."""
     for parent, config in pairwise(recipe):
-        degrades = parent.controller.validation_drop.action is ControllerAction.end_stage
+        degrades = parent.controller.validation_drop is ControllerAction.end_stage
         assert (config.stage.start_from is StartFrom.best) is degrades, config.stage.name
 
 

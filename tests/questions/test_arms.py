@@ -25,7 +25,6 @@ from nemo_prorl.config import (
     RunConfig,
     StageConfig,
     StartFrom,
-    ValidationPlateauConfig,
 )
 from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
@@ -142,8 +141,7 @@ def test_an_arm_may_reset_and_take_a_recipe(run_dir: Path) -> None:
 def test_an_arm_of_a_remixed_stage_draws_as_the_stage_does(run_dir: Path) -> None:
     """A child stage would begin with the mix of its options, and the next remix would have been a reset."""
     file = run_dir / "stages" / "run2.yaml"
-    plateau = ValidationPlateauConfig(action=ControllerAction.remix)
-    controller = ControllerConfig(validation_plateau=plateau)
+    controller = ControllerConfig(validation_plateau=ControllerAction.remix)
     write_resolved(replace(compose(str(file), [], conf_dir=ROOT / "conf"), controller=controller), file)
     plain = made(run_dir)[0].config
     assert (plain.data.mix, plain.controller.remixing) == (DataMix.uniform, ["validation_plateau"])
@@ -157,7 +155,7 @@ def test_an_arm_of_a_remixed_stage_draws_as_the_stage_does(run_dir: Path) -> Non
     for run in made(run_dir, NOTHING, HALF, uniform):
         expected = DataMix.uniform if run.arm is uniform else DataMix.difficulty
         assert run.config.data.mix is expected
-        assert run.config.controller.validation_plateau.action is ControllerAction.reset
+        assert run.config.controller.validation_plateau is ControllerAction.reset
 
 
 def test_an_arm_with_other_factors_is_refused_before_another_one_trains(run_dir: Path) -> None:

@@ -27,8 +27,8 @@ from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.fleet import Key, SamplerFleet, Share
+from nemo_prorl.training.sampling.rounds import Collection
 from nemo_prorl.training.step import Stepper, StepResult
 from nemo_prorl.types import Finish, FloatArray, Rollout, RolloutTokens, RunState, TokenBatch
 from tests.engines.conftest import run_ranks

@@ -64,7 +64,7 @@ def test_progress_is_what_status_says(make_run: Callable[..., RunFolder]) -> Non
          "1 recent refits brought wrong tensors"),
         ("Yield of dynamic sampling", since_31(**{"dynamic_sampling/informative_share": 0.1}), "10%"),
         ("Grading", since_31(**{"dynamic_sampling/num_failed_rollouts": 400.0}), "were not graded"),
-        ("Temperature", lambda r: r | {"objective/entropy": 5.5}, "5.5 nats of entropy a token and"),
+        ("Temperature", lambda r: r | {"objective/entropy": 5.5}, "5.5 nats of entropy a token at"),
         ("Clipping", since_31(**{"objective/clip_high_fraction": 0.3}), "30."),
         ("Largest ratio", since_31(**{"objective/ratio_max": 23.0}), "is 23: the updates"),
         ("Largest ratio", lambda r: r | {"objective/ratio_max": 11.0} if r["step"] == 60 else r, "is 11"),

@@ -25,6 +25,8 @@ import torch
 from nemo_prorl.algorithm.fingerprint import fingerprint
 from nemo_prorl.algorithm.shaping import outline
 from nemo_prorl.config import (
+    BestMode,
+    CheckpointCallbackParams,
     DynamicSamplingConfig,
     Precision,
     RewardConfig,
@@ -36,9 +38,11 @@ from nemo_prorl.config import (
 from nemo_prorl.config import ModelConfig as Model
 from nemo_prorl.distributed import Layout, Ranks
 from nemo_prorl.engines.interface import LoadedWeights, LossFunction, PendingSave, SamplingSettings
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.training.sampling import grading
-from nemo_prorl.training.sampling.collector import Collector
 from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.sampling.rounds import Collector
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import (
     Finish,
@@ -434,6 +438,46 @@ def new_state(**values: Any) -> RunState:
 
 def uids(groups: Iterable[RolloutGroup]) -> list[str]:
     return [group.prompt.uid for group in groups]
+
+
+# A writer of a scripted policy's checkpoints
+
+
+def writer(
+    tmp_path: Path,
+    *,
+    keep: int = 2,
+    best: int = 0,
+    mode: str = "max",
+    asynchronous: bool = False,
+    ranks: Any = SINGLE,
+) -> CheckpointWriter:
+    return CheckpointWriter(
+        tmp_path / "run",
+        model_dir=tmp_path / "model",
+        params=CheckpointCallbackParams(
+            save_last_k=keep, save_top_k=best, mode=BestMode(mode), async_save=asynchronous
+        ),
+        ranks=ranks,
+        provenance={"commit": "abc"},
+    )
+
+
+def save(
+    tmp_path: Path, step: int, stage: str = "main", *, policy: Any = None, keep: int = 2, **state: Any
+) -> Path:
+    return writer(tmp_path, keep=keep).save(
+        policy or ScriptedPolicy(weight=float(step)),
+        RunState(stage=stage, step=step, stage_step=step, **state),
+    )
+
+
+def found(tmp_path: Path) -> list[tuple[str, int]]:
+    return [(c.state.stage, c.state.step) for c in find_checkpoints(tmp_path / "run")]
+
+
+def folders(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
 
 
 @pytest.fixture(scope="session")

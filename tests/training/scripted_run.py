@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,18 @@ from nemo_prorl.config import (
     AlgorithmConfig,
     CheckpointCallbackParams,
     ControllerConfig,
+    CorrectionLevel,
     ExpManagerConfig,
     RunConfig,
     ValidationConfig,
 )
+from nemo_prorl.config.compose import to_dict
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.metrics_file import read_metrics
+from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
-from nemo_prorl.training.control.alarms import Alarms
+from nemo_prorl.training.control.health import Alarms
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.evaluation import begin_measuring, measurement
 from nemo_prorl.training.stages import StartingPoint
@@ -38,6 +41,33 @@ from tests.training.conftest import (
     make_prompt,
     new_state,
 )
+from tests.training.tiny import timeless
+
+
+class Killed(BaseException):
+    """A kill of the process: nothing catches it or cleans up."""
+
+
+class Due:
+    """A replacement for Deadline: a signal comes after some steps."""
+
+    def __init__(self, num_steps: int) -> None:
+        self.left = num_steps
+
+    def note(self, what: str, seconds: float) -> None:
+        self.left -= what == "step"
+
+    def reason(self) -> str:
+        return "" if self.left > 0 else "SIGUSR1 came"
+
+
+class NothingToSave:
+    """A pending save without files, for a rank whose weights another rank saves."""
+
+    def write(self) -> list[Path]:
+        return []
+
+    def finish(self) -> None: ...
 
 
 class ToldWatchdog(Watchdog):
@@ -86,6 +116,7 @@ class Run:
         algorithm: AlgorithmConfig | None = None,
         controller: ControllerConfig | None = None,
         async_save: bool = True,
+        ahead: bool = False,
         **config: Any,
     ) -> RunConfig:
         made = make_config(**({"prompts_per_step": 4, "updates_per_step": 2} | config))
@@ -96,13 +127,19 @@ class Run:
             ),
         )
         made.validation = ValidationConfig(interval=interval, num_rollouts=4)
-        made.algorithm = algorithm or AlgorithmConfig()
+        corrected = AlgorithmConfig(correction_level=CorrectionLevel.token)
+        made.algorithm = algorithm or (corrected if ahead else AlgorithmConfig())
+        made.sampler.ahead = ahead
         made.controller = controller or ControllerConfig()
         return made
 
     def fit(self, ranks: Any = SINGLE) -> str:
-        """Trains as `run.train_stage` does. On several ranks each has a Run of its own in the same folder."""
+        """Trains as `run.run_stage` does. On several ranks each has a Run of its own in the same folder."""
         is_main, rank = ranks.layout.is_main, ranks.layout.rank
+        if ranks.layout.world_size > 1:  # the policies of the ranks are copies: one saves
+            self.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
+        if rank:
+            self.policy.begin_save = lambda directory: (self.events.append("save"), NothingToSave())[1]  # type: ignore[assignment, func-returns-value, method-assign]
         log = RunLog(self.folder, speaks=is_main)
         asked = [
             replace(prompt, task={}) for prompt in self.held_out
@@ -111,7 +148,8 @@ class Run:
             log.say(change)
         telemetry = None
         if is_main:
-            telemetry = Telemetry(self.config, log=log, state=self.state, watch=Alarms(self.config).observe)
+            alarms = Alarms(self.config.stage.name, dict(flatten(to_dict(self.config))))
+            telemetry = Telemetry(self.config, log=log, state=self.state, watch=alarms.observe)
         writer = CheckpointWriter(
             self.folder,
             model_dir=self.folder / "model",
@@ -174,3 +212,12 @@ def running_out(num_steps: int) -> list[Prompt]:
         make_prompt(f"p{index}", MIXED if index < 24 * num_steps and index % 24 < 2 else RIGHT)
         for index in range(24 * num_steps + 200)
     ]
+
+
+def assert_same(resumed: Run, whole: Run) -> None:
+    assert [timeless(record) for record in resumed.records] == [timeless(record) for record in whole.records]
+    ends = [find_checkpoints(run.folder)[-1] for run in (resumed, whole)]
+    assert asdict(ends[0].state) == asdict(ends[1].state)
+    assert (ends[0].score, ends[0].reference_hash) == (ends[1].score, ends[1].reference_hash)
+    files = [(end.policy / "weights.json").read_text() for end in ends]
+    assert files[0] == files[1]

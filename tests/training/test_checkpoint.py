@@ -19,8 +19,7 @@ from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
 from nemo_prorl.training.checkpoint import load_policy, worth_keeping
 from nemo_prorl.types import RunState
-from tests.training.conftest import ScriptedPolicy
-from tests.training.saving import folders, found, save, writer
+from tests.training.conftest import ScriptedPolicy, folders, found, save, writer
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 

@@ -20,12 +20,11 @@ import pytest
 
 from nemo_prorl.config import ConfigError, ExpManagerConfig, RunConfig, StageConfig
 from nemo_prorl.run_folder import storage
-from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.checkpoints import REPLACED, find_checkpoints
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, is_intact, load_policy
 from nemo_prorl.training.stages import find_intact_start, find_starting_point
 from nemo_prorl.types import RunState
-from tests.training.conftest import SINGLE, ScriptedPolicy
-from tests.training.saving import folders, found, save, writer
+from tests.training.conftest import SINGLE, ScriptedPolicy, folders, found, save, writer
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 # Failing saves
@@ -151,6 +150,13 @@ def test_a_crash_while_saving_the_same_step_again_leaves_one_whole_checkpoint(
     (checkpoint,) = find_checkpoints(tmp_path / "run")
     assert checkpoint.state.num_updates == 3
     assert folders(tmp_path) == ["step-00000003-main"]
+
+
+def test_a_kill_between_the_two_renames_loses_no_checkpoint(tmp_path: Path, model_dir: Path) -> None:
+    path = save(tmp_path, 3)
+    path.rename(path.with_name(path.name + REPLACED))
+    writer(tmp_path)
+    assert found(tmp_path) == [("main", 3)]
 
 
 # Damage

@@ -108,7 +108,8 @@ def decision(action: ControllerAction) -> Decision:
 
 
 def close_step(facts: Facts) -> tuple[list[str], Outcome | None]:
-    """Returns the effects of closing a step, in their order, and the outcome."""
+    """Returns the effects of closing a step, in their order, and the outcome. Fails if a request counts as obeyed by
+    anything but a reset."""
     validation = SimpleNamespace(
         is_due=lambda stage_step: facts.is_validation_due, is_early=lambda step: False
     )
@@ -131,6 +132,7 @@ def close_step(facts: Facts) -> tuple[list[str], Outcome | None]:
             outcome = closing._close_step({"reward/mean": 0.5} if facts.trained else {})
         except trainer.StoppedByController:
             outcome = Outcome.stopped
+    assert (closing.state.last_reset_request == "1") == (facts.is_requested and "reset" in closing.effects)
     return closing.effects, outcome
 
 

@@ -20,7 +20,7 @@ from nemo_prorl.config import (
     StartFrom,
     ValidationConfig,
 )
-from nemo_prorl.run import noted_changes
+from nemo_prorl.run import update_measurement
 from nemo_prorl.run_folder.checkpoints import find_checkpoints, score_kind
 from nemo_prorl.run_folder.markers import mark_done
 from nemo_prorl.run_folder.validation_metrics import (
@@ -31,11 +31,11 @@ from nemo_prorl.run_folder.validation_metrics import (
 )
 from nemo_prorl.training.checkpoint import worth_keeping
 from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.replay import replay
 from nemo_prorl.training.evaluation import begin_measuring, measurement
 from nemo_prorl.training.stages import StartingPoint, find_starting_point
 from nemo_prorl.types import Prompt, RunState
 from tests.training.conftest import MIXED, RIGHT, make_prompt
+from tests.training.control.controller_runs import decisions
 from tests.training.scripted_run import Run
 from tests.training.test_stages import config as stage_config
 from tests.training.test_stages import put_checkpoint
@@ -122,9 +122,9 @@ def test_a_stage_may_be_rewarded_otherwise_than_its_parent_but_not_measured_with
 ) -> None:
     state = RunState(stage="main", reward={"service": "weight 1, version 1"}, measurement=dict(BEFORE))
     now = {"service": "weight 1, version 2"}
-    assert len(noted_changes(state, now, AFTER, is_resume=is_resume)) == num_said
+    assert len(update_measurement(state, now, AFTER, is_resume=is_resume)) == num_said
     assert state.reward == now
-    assert noted_changes(state, now, AFTER, is_resume=is_resume) == []
+    assert update_measurement(state, now, AFTER, is_resume=is_resume) == []
 
 
 # The controller
@@ -154,9 +154,9 @@ def validations(changes_at: int, *, is_named: bool) -> list[dict[str, Any]]:
 
 def test_another_measurement_is_no_drop() -> None:
     config = ControllerConfig(mode=ControllerMode.automatic)
-    config.validation_plateau.patience = 40
+    config.patience.validation_plateau = 40
     drops = [
-        [one.signal for one in replay(validations(8, is_named=is_named), config).decisions][:1]
+        [signal for _, _, signal in decisions(validations(8, is_named=is_named), config)][:1]
         for is_named in (False, True)
     ]
     assert drops == [["validation_drop"], []]
@@ -272,12 +272,3 @@ def test_a_score_is_taken_over_only_by_the_same_measurement(tmp_path: Path) -> N
     assert start.measured(state) == {DOMAIN_MEAN: 0.5}
     begin_measuring(state, BEFORE | {"graders": "another"})
     assert start.measured(state) == {}
-
-
-def test_a_resume_without_a_change_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(tmp_path, num_steps=2, every=1, interval=2)
-    run.fit()
-    resumed = run.resume(num_steps=4)
-    resumed.fit()
-    assert "something else" not in capsys.readouterr().err
-    assert [record["step"] for record in resumed.state.validation] == [0, 2, 4]

@@ -4,75 +4,46 @@ waits for another for ever (which would break their barrier, and the test)."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nemo_prorl.config import Advantage, AlgorithmConfig, CorrectionLevel
+from nemo_prorl.config import Advantage, AlgorithmConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.markers import ask_for_reset, reset_request
-from nemo_prorl.training.sampling.collector import NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
+from nemo_prorl.training.sampling.rounds import NothingToLearn
 from tests.training.conftest import FAILED, MIXED, RIGHT, SINGLE, WRONG, make_prompt
-from tests.training.scripted_run import Run, nearly_exhausted
+from tests.training.scripted_run import Due, Run, nearly_exhausted
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 NUM_RANKS = 3
 
 
-class NothingToSave:
-    """A pending save without files, for a rank whose weights another rank saves."""
-
-    def write(self) -> list[Path]:
-        return []
-
-    def finish(self) -> None: ...
-
-
 def on_every_rank(
     folder: Path,
     prepare: Callable[[Run, int], Any] = lambda run, rank: None,
-    *,
-    ahead: bool = False,
     **options: Any,
 ) -> list[Any]:
     """Returns outcome and state of each rank's run. Calls `prepare(run, rank)` first."""
 
     def fit(ranks: ThreadRanks) -> tuple[str, dict[str, Any]]:
         rank = ranks.layout.rank
-        algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
-        run = Run(folder, algorithm=algorithm, **options)
-        run.config.sampler = replace(run.config.sampler, ahead=ahead)
-        run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
-        if rank:
-            run.policy.begin_save = lambda directory: NothingToSave()  # type: ignore[assignment, method-assign]
+        run = Run(folder, **options)
         prepare(run, rank)
         return run.fit(ranks), asdict(run.state)
 
     return run_as_ranks(fit, NUM_RANKS, 1, 1)
 
 
-class Signalled:
-    """A replacement for Deadline: a signal comes in the second step."""
-
-    def __init__(self) -> None:
-        self.num_steps = 0
-
-    def note(self, what: str, seconds: float) -> None:
-        self.num_steps += what == "step"
-
-    def reason(self) -> str:
-        return "SIGTERM came" if self.num_steps >= 2 else ""
-
-
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_signal_to_one_rank_pauses_all_at_the_same_step(tmp_path: Path, ahead: bool) -> None:
     def signal_last(run: Run, rank: int) -> None:
         if rank == NUM_RANKS - 1:
-            run.deadline = Signalled()  # type: ignore[assignment]
+            run.deadline = Due(2)  # type: ignore[assignment]
 
     results = on_every_rank(tmp_path, signal_last, num_steps=9, every=3, ahead=ahead)
     assert results == [results[0]] * NUM_RANKS
@@ -171,9 +142,6 @@ def test_advantages_are_those_of_the_whole_step_however_it_is_split(
             num_steps=1,
             updates_per_step=updates_per_step,
         )
-        run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
-        if ranks.layout.rank:
-            run.policy.begin_save = lambda directory: NothingToSave()  # type: ignore[assignment, method-assign]
         run.fit(ranks)
         return [
             (float(advantage), int(mask.sum()))

@@ -105,7 +105,7 @@ def train_in_turn(folder: Path, options: dict[str, list[str]]) -> None:
                 run_dir = Path(config.exp_manager.explicit_log_dir)
                 log = RunLog(run_dir, speaks=True)
                 with ExitStack() as at_the_end, Watchdog(run_dir, rank=0, timeout_s=0) as watchdog:
-                    run.train_stage(config, run.starting_point(config), ranks, log, watchdog, at_the_end)
+                    run.run_stage(config, run.starting_point(config), ranks, log, watchdog, at_the_end)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

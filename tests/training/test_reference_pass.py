@@ -15,7 +15,6 @@ from nemo_prorl.config import (
     ControllerAction,
     ControllerConfig,
     ControllerMode,
-    KlSpikeConfig,
 )
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from tests.training.scripted_run import Run
@@ -33,7 +32,7 @@ def steps_of(run: Run) -> list[dict[str, Any]]:
         ({"controller": ControllerConfig(mode=ControllerMode.automatic)}, True),
         (
             {"controller": ControllerConfig(
-                mode=ControllerMode.automatic, kl_spike=KlSpikeConfig(action=ControllerAction.ignore)
+                mode=ControllerMode.automatic, kl_spike=ControllerAction.ignore
             )},
             False,
         ),

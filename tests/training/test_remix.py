@@ -16,8 +16,7 @@ from nemo_prorl.config import (
     DataConfig,
     DataMix,
     RunConfig,
-    SamplerMismatchConfig,
-    ValidationPlateauConfig,
+    WatchPatienceConfig,
 )
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
@@ -31,12 +30,13 @@ from tests.training.test_digest import Sampler, again
 
 SCORES = [MIXED] * 4 + [RIGHT] * 3 + [WRONG] * 3
 NUM_STEPS = 10
-TRUSTING = SamplerMismatchConfig(action=ControllerAction.ignore)
+TRUSTING = ControllerAction.ignore
 """The scripted sampler and policy differ."""
 REMIXING = ControllerConfig(
     mode=ControllerMode.automatic,
     cooldown=0,
-    validation_plateau=ValidationPlateauConfig(action=ControllerAction.remix, patience=3),
+    validation_plateau=ControllerAction.remix,
+    patience=WatchPatienceConfig(validation_plateau=3),
     sampler_mismatch=TRUSTING,
 )
 
@@ -141,4 +141,4 @@ def test_every_step_is_equal_again(tmp_path: Path, options: dict[str, Any], ahea
 def test_an_action_that_would_do_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"data\.mix=difficulty") as caught:
         RunConfig(data=DataConfig(mix=DataMix.difficulty), controller=REMIXING)
-    assert "controller.validation_plateau.action=reset" in str(caught.value)
+    assert "controller.validation_plateau=reset" in str(caught.value)

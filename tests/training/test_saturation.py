@@ -8,7 +8,7 @@ import pytest
 
 from nemo_prorl.run import POINTLESS_TO_REPEAT, STOPS
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.sampling.collector import NothingToLearn
+from nemo_prorl.training.sampling.rounds import NothingToLearn
 from tests.training.conftest import MIXED, RIGHT, WRONG, ListedPrompts, make_prompt, new_state
 from tests.training.scripted_run import Run, nearly_exhausted, running_out
 from tests.training.tiny import timeless

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -10,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import AlgorithmConfig, CheckpointCallbackParams, ConfigError, CorrectionLevel
-from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.training import checkpoint
 from nemo_prorl.training.checkpoint import SaveSchedule
 from tests.training.scripted_run import Run
 from tests.training.thread_ranks import run_as_ranks
-from tests.training.tiny import timeless
 
 
 class Clock:
@@ -109,25 +106,6 @@ def test_the_trainer_saves_by_the_clock(tmp_path: Path, clock: Clock) -> None:
     assert run.events.count("save") == 4, "nothing is saved twice"
 
 
-def test_a_save_for_another_reason_sets_the_clock_back(tmp_path: Path, clock: Clock) -> None:
-    run = by_clock(tmp_path, clock, num_steps=9, every=3)
-    run.fit()
-    assert run.saved_steps == [3, 6, 9]
-
-
-def test_a_run_goes_on_exactly_from_a_checkpoint_of_the_clock(tmp_path: Path, clock: Clock) -> None:
-    whole = Run(tmp_path / "whole", num_steps=7, interval=2)
-    whole.fit()
-    run = by_clock(tmp_path / "killed", clock, num_steps=7, interval=2)
-    run.fit()
-    shutil.rmtree(find_checkpoints(run.folder)[-1].path)
-    resumed = run.resume()
-    assert resumed.state.step == 6
-    resumed.fit()
-    assert [timeless(record) for record in resumed.records] == [timeless(record) for record in whole.records]
-    assert resumed.policy.weight == whole.policy.weight
-
-
 def test_the_main_rank_decides_for_all(tmp_path: Path, clock: Clock) -> None:
     """A save is collective: a rank whose own clock would never save takes part."""
 
@@ -144,14 +122,7 @@ def test_the_main_rank_decides_for_all(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_nothing_is_sampled_ahead_across_a_checkpoint_of_the_clock(tmp_path: Path, clock: Clock) -> None:
-    run = by_clock(
-        tmp_path,
-        clock,
-        num_steps=7,
-        held_out=0,
-        algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
-    )
-    run.config.sampler.ahead = True
+    run = by_clock(tmp_path, clock, num_steps=7, held_out=0, ahead=True)
     run.fit()
     assert run.saved_steps == [3, 6, 7]
     behind = [record["sampler/updates_behind"] for record in run.records if record["step"]]

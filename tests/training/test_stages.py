@@ -30,7 +30,7 @@ from nemo_prorl.training.stages import (
     best_without_checkpoint,
     find_intact_start,
     find_starting_point,
-    where_it_goes_on,
+    resume_message,
 )
 from nemo_prorl.types import RunState
 from tests.training.conftest import SINGLE, ScriptedPolicy
@@ -361,7 +361,7 @@ def test_the_first_stage_of_a_chain_has_no_parent_whose_best_it_could_take() -> 
 
 
 def test_who_ends_a_run_at_once_learns_what_is_left_of_it(tmp_path: Path) -> None:
-    assert where_it_goes_on(tmp_path) == "nothing is saved yet: the same command begins again."
+    assert resume_message(tmp_path) == "nothing is saved yet: the same command begins again."
     put_checkpoint(tmp_path, "a", 5)
     put_checkpoint(tmp_path, "a", 10)
-    assert where_it_goes_on(tmp_path) == "the same command goes on after step 10, the last that is saved."
+    assert resume_message(tmp_path) == "the same command goes on after step 10, the last that is saved."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +16,17 @@ from nemo_prorl.config import (
     ControllerConfig,
     ControllerMode,
     EntropyBonus,
-    EntropyCollapseConfig,
     ResetTo,
-    ValidationPlateauConfig,
+    WatchPatienceConfig,
 )
 from nemo_prorl.engines.interface import LossFunction
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.markers import ask_for_reset, reset_request
-from nemo_prorl.training.sampling.collector import NothingToLearn
-from nemo_prorl.training.trainer import StoppedByController
+from nemo_prorl.training.sampling.rounds import NothingToLearn
 from nemo_prorl.training.watchdog import heartbeat
 from nemo_prorl.types import TrainBatch, UpdateReport
 from tests.training.conftest import MIXED, RIGHT, make_prompt
-from tests.training.scripted_run import Run
-from tests.training.tiny import timeless
+from tests.training.scripted_run import Due, Killed, Run, assert_same
 
 EVERY_TWO = ControllerConfig(mode=ControllerMode.interval, interval=2)
 
@@ -39,7 +36,8 @@ def plateau(action: ControllerAction) -> ControllerConfig:
     return ControllerConfig(
         mode=ControllerMode.automatic,
         cooldown=0,
-        validation_plateau=ValidationPlateauConfig(action=action, patience=2),
+        validation_plateau=action,
+        patience=WatchPatienceConfig(validation_plateau=2),
     )
 
 
@@ -51,22 +49,18 @@ def kl(run: Run) -> dict[int, float]:
 # Resets
 
 
-def test_a_reset_makes_the_policy_the_reference_and_clears_the_optimizer(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=5, updates_per_step=2, controller=EVERY_TWO, held_out=0)
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_a_reset_makes_the_policy_the_reference_and_clears_the_optimizer(
+    tmp_path: Path, optimizer: bool
+) -> None:
+    controller = replace(EVERY_TWO, reset_optimizer=optimizer)
+    run = Run(tmp_path, num_steps=5, updates_per_step=2, controller=controller, held_out=0)
     run.fit()
     assert [record["num_resets"] for record in run.records] == [0, 0, 1, 1, 2, 2]
-    assert run.events.count("reset optimizer") == 2
+    assert run.events.count("reset optimizer") == 2 * optimizer
     assert (run.state.num_resets, run.state.last_reset_step, run.state.last_reset_update) == (2, 4, 8)
     assert [step for step, value in kl(run).items() if value == 0.0] == [1, 3, 5], "exactly, and only there"
     assert all(value > 1e-9 for step, value in kl(run).items() if step in (2, 4))
-
-
-def test_the_first_updates_kl_is_exactly_0_after_a_reset(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=3, prompts_per_step=4, updates_per_step=1, controller=EVERY_TWO, held_out=0)
-    run.fit()
-    values = {record["step"]: record["objective/kl_to_reference"] for record in run.records if record["step"]}
-    assert (values[1], values[3]) == (0.0, 0.0)
-    assert values[2] > 1e-9
 
 
 def test_the_first_updates_kl_is_exactly_0_though_its_pass_differs_in_the_last_bits(tmp_path: Path) -> None:
@@ -83,14 +77,7 @@ def test_the_first_updates_kl_is_exactly_0_though_its_pass_differs_in_the_last_b
     run.fit()
     values = {record["step"]: record["objective/kl_to_reference"] for record in run.records if record["step"]}
     assert (values[1], values[3]) == (0.0, 0.0)
-
-
-def test_the_optimizer_stays_where_the_switch_is_off(tmp_path: Path) -> None:
-    controller = ControllerConfig(mode=ControllerMode.interval, interval=1, reset_optimizer=False)
-    run = Run(tmp_path, num_steps=3, controller=controller)
-    run.fit()
-    assert run.state.num_resets == 3
-    assert "reset optimizer" not in run.events
+    assert values[2] > 1e-9
 
 
 def test_a_reset_is_on_disk_before_anything_else_happens(tmp_path: Path) -> None:
@@ -115,14 +102,9 @@ def test_a_decision_is_on_record_with_its_numbers(tmp_path: Path, capsys: pytest
     assert not any("controller" in record for record in others)
     assert (last["controller"]["action"], last["controller"]["signal"]) == ("reset", "interval")
     assert last["controller"]["numbers"] == {"num_steps": 2.0, "interval": 2.0}
-    assert (
-        "reset after step 2: the last reset or the start of the stage was 2 steps ago"
-        in capsys.readouterr().err
-    )
-    assert (
-        "reset after step 2: the last reset or the start of the stage was 2 steps ago"
-        in (tmp_path / "run.log").read_text()
-    )
+    sentence = "reset after step 2: the last reset or the start of the stage was 2 steps ago"
+    assert sentence in capsys.readouterr().err
+    assert sentence in (tmp_path / "run.log").read_text()
 
 
 def test_a_user_asks_and_the_next_boundary_obeys(tmp_path: Path) -> None:
@@ -139,59 +121,34 @@ def test_a_user_asks_and_the_next_boundary_obeys(tmp_path: Path) -> None:
     assert not reset_request(tmp_path).exists()
 
 
-def test_a_request_is_obeyed_once_though_the_process_dies_before_it_is_taken(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=2, held_out=0)
+@pytest.mark.parametrize("num_steps", [1, 4])  # with 1 the next process has nothing to train
+def test_a_request_is_obeyed_once_though_the_process_dies_before_it_is_taken(
+    tmp_path: Path, num_steps: int
+) -> None:
+    run = Run(tmp_path, num_steps=min(num_steps, 2), held_out=0)
     ask_for_reset(tmp_path)
     shutil.copytree(tmp_path / "requests", tmp_path / "kept", copy_function=shutil.copy2)
     run.fit()
     shutil.copytree(tmp_path / "kept", tmp_path / "requests", copy_function=shutil.copy2, dirs_exist_ok=True)
-    resumed = run.resume()
-    resumed.config.trainer.num_steps = 4
+    resumed = run.resume(num_steps=num_steps)
     waiting: list[bool] = []
     resumed.on_phase = lambda phase: waiting.append(reset_request(tmp_path).exists())
     resumed.fit()
     assert (resumed.state.num_resets, resumed.state.last_reset_step) == (1, 1)
     assert not any(waiting), "a new one is not taken for this one, and refused"
-
-
-def test_a_request_that_the_last_step_obeyed_is_taken_by_the_next_process(tmp_path: Path) -> None:
-    """The first process was killed before it could delete the request, and the next has nothing to train."""
-    run = Run(tmp_path, num_steps=1, held_out=0)
-    ask_for_reset(tmp_path)
-    shutil.copytree(tmp_path / "requests", tmp_path / "kept", copy_function=shutil.copy2)
-    run.fit()
-    shutil.copytree(tmp_path / "kept", tmp_path / "requests", copy_function=shutil.copy2, dirs_exist_ok=True)
-    assert run.resume().fit() == "steps"
     assert not reset_request(tmp_path).exists()
 
 
-def test_a_request_that_the_end_of_the_stage_overtakes_was_not_obeyed(tmp_path: Path) -> None:
-    """The request stays, so that the user learns that the stage ended without a reset."""
-    run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
-    run.on_phase = lambda phase: (
-        ask_for_reset(tmp_path) if phase == "updates" and run.state.step == 1 else None
-    )
-    assert run.fit() == "end_stage"
-    assert (run.state.num_resets, run.state.last_reset_request) == (0, "")
-    assert reset_request(tmp_path).exists()
-
-
 # Ends
-
-
-def test_the_controller_ends_a_stage(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
-    assert run.fit() == "end_stage"
-    assert run.state.step == 2
-    assert run.saved_steps == [2]
-    assert run.records[-1]["controller"]["action"] == "end_stage"
 
 
 def test_a_stage_stays_ended_when_the_process_dies_before_its_marker_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.end_stage))
-    run.fit()
+    assert run.fit() == "end_stage"
+    assert (run.state.step, run.saved_steps) == (2, [2])
+    assert run.records[-1]["controller"]["action"] == "end_stage"
     again = run.resume()
     assert again.fit() == "end_stage"
     assert again.events == []
@@ -209,22 +166,6 @@ def test_a_user_who_overrules_the_controller_trains_it_further(tmp_path: Path) -
     assert further.fit() == "steps"
     assert [record["step"] for record in further.records] == [0, 1, 2, 3, 4]
     assert find_checkpoints(tmp_path)[-1].state.outcome == ""
-
-
-def test_a_stage_that_the_controller_ends_is_validated(tmp_path: Path) -> None:
-    """Even if no validation is due: the entropy collapses in the second step."""
-    collapse = EntropyCollapseConfig(action=ControllerAction.end_stage, patience=1, window=1, ratio=0.5)
-    controller = ControllerConfig(mode=ControllerMode.automatic, cooldown=0, entropy_collapse=collapse)
-    run = Run(tmp_path, num_steps=9, controller=controller)
-
-    def lose_entropy(phase: str) -> None:
-        run.policy.entropy = 0.5 if run.state.step == 0 else 0.01
-
-    run.on_phase = lose_entropy
-    assert run.fit() == "end_stage"
-    assert [(record["step"], "validation/score" in record) for record in run.records] == [
-        (0, True), (1, False), (2, False), (2, True),
-    ]  # fmt: skip
 
 
 def test_a_stage_whose_steps_are_reduced_to_those_that_it_has_taken_is_validated(tmp_path: Path) -> None:
@@ -252,66 +193,26 @@ def test_a_run_that_finds_nothing_to_learn_leaves_the_checkpoint_that_it_was_wri
     assert run.saved_steps == [0]
 
 
-def test_a_lost_run_is_saved_and_stops(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=9, interval=1, controller=plateau(ControllerAction.stop))
-    with pytest.raises(StoppedByController, match="stage main stopped after step 2: "):
-        run.fit()
-    assert run.saved_steps == [2]
-    assert run.records[-1]["controller"]["action"] == "stop"
-
-
 # Pauses
 
 
-class Due:
-    """A replacement for Deadline: the time is up after some steps."""
-
-    def __init__(self, num_steps: int) -> None:
-        self.left = num_steps
-
-    def note(self, what: str, seconds: float) -> None:
-        self.left -= what == "step"
-
-    def reason(self) -> str:
-        return "" if self.left > 0 else "SIGUSR1 came"
-
-
-def test_a_pause_saves_and_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run(tmp_path, num_steps=5)
-    run.deadline = Due(2)  # type: ignore[assignment]
-    assert run.fit() == "paused"
-    assert run.saved_steps == [2]
-    assert (
-        "paused after step 2: SIGUSR1 came. Everything is saved: the same command" in capsys.readouterr().err
-    )
-
-
-def test_a_paused_run_goes_on_at_the_very_step(tmp_path: Path) -> None:
+def test_a_paused_run_is_saved_and_goes_on_at_the_very_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole, run = (
         Run(tmp_path / "whole", num_steps=5, interval=2),
         Run(tmp_path / "paused", num_steps=5, interval=2),
     )
     whole.fit()
     run.deadline = Due(2)  # type: ignore[assignment]
-    run.fit()
+    assert run.fit() == "paused"
+    assert run.saved_steps == [2]
+    assert "paused after step 2: SIGUSR1 came. Everything is saved: the same comm" in capsys.readouterr().err
     resumed = run.resume()
     resumed.deadline = whole.deadline
     assert resumed.fit() == "steps"
+    assert resumed.events[:4] == ["wake", "load 4", "sample", "sleep"], "no second validation of the weights"
     assert_same(resumed, whole)
-
-
-def test_a_boundary_that_resets_can_be_the_last_one_that_there_is_time_for(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=5, controller=EVERY_TWO)
-    run.deadline = Due(2)  # type: ignore[assignment]
-    assert run.fit() == "paused"
-    assert run.saved_steps == [2]
-    assert find_checkpoints(tmp_path)[0].state.num_resets == 1
-
-
-def test_the_last_step_ends_the_stage_whatever_the_time(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=2)
-    run.deadline = Due(2)  # type: ignore[assignment]
-    assert run.fit() == "steps"
 
 
 @pytest.mark.parametrize(
@@ -344,10 +245,6 @@ def test_a_signal_while_a_resumed_run_starts_does_not_wait_for_a_step(tmp_path: 
 
 
 # Dying
-
-
-class Killed(BaseException):
-    """A kill of the process: nothing catches it or cleans up."""
 
 
 EVENTFUL = {
@@ -401,15 +298,6 @@ def test_whenever_it_dies_the_resumed_run_is_that_of_one_that_did_not(tmp_path: 
         resumed.on_phase = lambda phase: None
         assert resumed.fit() == "steps"
         assert_same(resumed, whole)
-
-
-def assert_same(resumed: Run, whole: Run) -> None:
-    assert [timeless(record) for record in resumed.records] == [timeless(record) for record in whole.records]
-    ends = [find_checkpoints(run.folder)[-1] for run in (resumed, whole)]
-    assert asdict(ends[0].state) == asdict(ends[1].state)
-    assert (ends[0].score, ends[0].reference_hash) == (ends[1].score, ends[1].reference_hash)
-    files = [(end.policy / "weights.json").read_text() for end in ends]
-    assert files[0] == files[1]
 
 
 def test_the_heartbeat_follows_the_run(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,33 +118,6 @@ def test_checkpoints_are_written_at_their_interval_and_at_the_end(
     run = Run(tmp_path, num_steps=5, every=every, keep=keep)
     run.fit()
     assert run.saved_steps == expected
-
-
-def test_a_checkpoint_knows_where_the_data_stands(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=2, every=1)
-    run.fit()
-    assert [c.state.prompts for c in find_checkpoints(tmp_path)] == [{"taken": 4}, {"taken": 8}]
-
-
-def test_a_resumed_run_goes_on_where_it_stood(tmp_path: Path) -> None:
-    whole, first = Run(tmp_path / "whole", num_steps=4), Run(tmp_path / "parts", num_steps=2)
-    whole.fit()
-    first.fit()
-    second = first.resume(num_steps=4)
-    second.fit()
-    assert second.events[:3] == ["wake", "load 4", "sample"], "no second validation of the same weights"
-    assert second.policy.weight == whole.policy.weight
-    assert second.state.num_updates == whole.state.num_updates == 8
-    steps = [record["step"] for record in second.records]
-    assert steps == [0, 1, 2, 3, 4]
-
-
-def test_a_stage_that_was_finished_before_its_marker_was_written_does_nothing_more(tmp_path: Path) -> None:
-    state = new_state()
-    state.step = state.stage_step = 3
-    run = Run(tmp_path, num_steps=3, state=state)
-    assert run.fit() == "steps"
-    assert "update" not in run.events
 
 
 def test_the_metric_that_the_user_names_says_which_checkpoint_is_best(tmp_path: Path) -> None:
@@ -375,17 +347,3 @@ def test_a_reset_restarts_the_schedule_of_the_target_and_a_resume_does_not(tmp_p
     assert [record["objective/entropy_target"] for record in steps] == pytest.approx(expected)
     used = [0.01, 0.015, 0.0, 0.015, 0.02, 0.0, 0.02]
     assert [record["objective/entropy_coefficient"] for record in steps] == pytest.approx(used)
-
-
-def test_a_fixed_bonus_stays(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=2, algorithm=AlgorithmConfig(entropy_coefficient=0.03))
-    run.fit()
-    assert [record["objective/entropy_coefficient"] for record in run.records[1:]] == [0.03, 0.03]
-
-
-def test_the_state_survives_json(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=1)
-    run.fit()
-    (checkpoint,) = find_checkpoints(tmp_path)
-    assert asdict(checkpoint.state) == json.loads(json.dumps(asdict(run.state)))
-    assert json.loads((checkpoint.path / "state.json").read_text())["state"]["num_updates"] == 2

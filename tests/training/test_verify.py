@@ -144,15 +144,6 @@ def test_a_recorded_token_that_was_changed_is_named(copied: Path) -> None:
     assert verify(str(copied), "--step", "2", "--sample-again")[0] == 0
 
 
-def test_one_bit_of_a_recorded_log_probability_is_named(copied: Path) -> None:
-    def move(row: dict[str, Any]) -> None:
-        row["logprobs"][-1] = float(np.nextafter(np.float32(row["logprobs"][-1]), np.float32(0)))
-
-    text, phase = changed_record(copied, 3, move)
-    assert phase == "sampler's log-probabilities"
-    assert "rollouts                        equal" in text
-
-
 def test_a_digest_of_another_weight_is_named(copied: Path) -> None:
     """The hash of one tensor after step 3 is replaced, and the line is written as if it were right."""
     from nemo_prorl.run_folder import records

@@ -90,7 +90,7 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
             signal.name
             for signal in fields(ControllerConfig)
             if config.controller.mode is ControllerMode.automatic
-            and getattr(getattr(config.controller, signal.name), "action", None) is ControllerAction.end_stage
+            and getattr(config.controller, signal.name) is ControllerAction.end_stage
         ]
         ending = ", ".join(signals) or "-"
         rows.append((config.stage.name, *sampling, *numbers(estimate(config, model)), ending))

@@ -82,26 +82,26 @@ class RunConfig:
     @property
     def measures_kl(self) -> bool:
         """Returns whether the KL to the reference is measured, with one more pass over all rollouts: for the penalty,
-        the controller's signal, or the choice of the best checkpoint."""
+        the controller's watch, or the choice of the best checkpoint."""
         controller, monitor = self.controller, self.exp_manager.checkpoint_callback_params.monitor
-        action = controller.kl_spike.action
-        is_signal = controller.mode is ControllerMode.automatic and action is not ControllerAction.ignore
+        action = controller.kl_spike
+        is_watched = controller.mode is ControllerMode.automatic and action is not ControllerAction.ignore
         return (
             self.algorithm.kl_beta > 0
-            or is_signal
+            or is_watched
             or action is ControllerAction.warn
             or monitor.startswith("objective/kl_")
         )
 
 
 def _check_remix(config: RunConfig) -> None:
-    """Raises ConfigError for a signal whose action would change nothing."""
+    """Raises ConfigError for a watch whose action would change nothing."""
     if config.data.mix is DataMix.uniform:
         return
     for name in config.controller.remixing:
         raise ConfigError(
-            f"controller.{name}.action=remix with data.mix=difficulty: the stage has that mix already: write "
-            f"controller.{name}.action=reset, for example, or data.mix=uniform."
+            f"controller.{name}=remix with data.mix=difficulty: the stage has that mix already: write "
+            f"controller.{name}=reset, for example, or data.mix=uniform."
         )
 
 

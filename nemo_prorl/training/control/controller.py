@@ -12,7 +12,8 @@ from typing import Any
 
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, WENT_BACK
-from nemo_prorl.training.control.signals import CANARY, FAULTS, SIGNALS, History, Signal, mismatch_limit
+from nemo_prorl.training.control.series import CANARY, History, mismatch_limit
+from nemo_prorl.training.control.watches import WATCHES, Fired
 
 SEVERITY = tuple(ControllerAction)  # declared in ascending order
 
@@ -46,21 +47,7 @@ class ResetController:
     def __init__(self, config: ControllerConfig, state: Mapping[str, Any] | None = None) -> None:
         """state: what `state()` returned for a checkpoint; empty or None at the start of a run."""
         self._config = config
-        self._history = History(stage="", since=0, step=0)
-        if state:  # JSON, which has lists for tuples
-            self._history = History(
-                stage=state["stage"],
-                since=state["since"],
-                step=state["step"],
-                entropy_level=tuple(state["entropy_level"]),
-                peaks={key: tuple(values) for key, values in state["peaks"].items()},
-                series={
-                    key: tuple((s, value) for s, value in points) for key, points in state["series"].items()
-                },
-                warned=state.get("warned", {}),  # a checkpoint of an earlier version has none
-                remixed=state.get("remixed", False),
-                measurement=state["measurement"],
-            )
+        self._history = History.of_json(state) if state else History(stage="", since=0, step=0)
 
     def observe(self, record: Mapping[str, Any]) -> Decision | None:
         """Adds the record of a step, or of the validation before the first step. Returns the decision after it, if
@@ -106,13 +93,13 @@ class ResetController:
     def canary_limit(self) -> float:
         """Returns the mean difference, in nats per token, above which the next canary is suspicious."""
         values = [value for _, value in self._history.series.get(CANARY, ())]
-        return mismatch_limit(values, self._config.sampler_mismatch)
+        return mismatch_limit(values, self._config.limits)
 
     def warning(self) -> str:
         """Returns what is wrong with the sampler by the newest record alone; empty if nothing is."""
-        at_once = replace(self._config, sampler_mismatch=replace(self._config.sampler_mismatch, patience=1))
-        signal = SIGNALS["sampler_mismatch"](self._history, at_once)
-        return signal.reason if signal is not None else ""
+        at_once = replace(self._config, patience=replace(self._config.patience, sampler_mismatch=1))
+        findings = [watch.judge(self._history, at_once) for watch in WATCHES if watch.is_fault]
+        return next((finding.reason for finding in findings if finding is not None), "")
 
     def state(self) -> dict[str, Any]:
         """Returns the state to save in a checkpoint. JSON-serialisable; empty before the first record."""
@@ -149,34 +136,33 @@ class WatchingController:
 def decide(history: History, config: ControllerConfig) -> Decision | None:
     """Returns the action that the newest record of `history` calls for, if any.
 
-    Signals count in mode automatic after the cool-down, those that only warn in every mode, those in FAULTS always;
+    Watches count in mode automatic after the cool-down, those that only warn in every mode, faults always;
     controller.interval counts in the modes automatic and interval. If several fire, the most severe action is taken,
-    and the decision names the first signal in SIGNALS that calls for it; the interval comes last.
+    and the decision names the first in WATCHES that calls for it; the interval comes last.
     """
     num_steps = history.step - history.since
-    fired: list[tuple[ControllerAction, str, Signal]] = []
-    for name, judge in SIGNALS.items():
-        action = getattr(config, name).action
-        silent_steps = num_steps
+    fired: list[tuple[ControllerAction, str, Fired]] = []
+    for watch in WATCHES:
+        action, silent_steps = getattr(config, watch.name), num_steps
         if action is ControllerAction.warn:
-            silent_steps = min(num_steps, history.step - history.warned.get(name, history.since))
+            silent_steps = min(num_steps, history.step - history.warned.get(watch.name, history.since))
         is_on = config.mode is ControllerMode.automatic or action is ControllerAction.warn
-        counts = name in FAULTS or (is_on and silent_steps >= config.cooldown)
+        counts = watch.is_fault or (is_on and silent_steps >= config.cooldown)
         if action is ControllerAction.remix and history.remixed:
             action = ControllerAction.reset
-        if action is not ControllerAction.ignore and counts and (signal := judge(history, config)):
-            fired.append((action, name, signal))
+        if action is not ControllerAction.ignore and counts and (finding := watch.judge(history, config)):
+            fired.append((action, watch.name, finding))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:
         reason = (
             f"the last reset or the start of the stage was {num_steps} steps ago "
             f"(controller.interval={config.interval})"
         )
         numbers = {"num_steps": float(num_steps), "interval": float(config.interval)}
-        fired.append((ControllerAction.reset, "interval", Signal(reason=reason, numbers=numbers)))
+        fired.append((ControllerAction.reset, "interval", Fired(reason=reason, numbers=numbers)))
     if not fired:
         return None
-    action, name, signal = max(fired, key=lambda one: SEVERITY.index(one[0]))  # the first of equals
+    action, name, finding = max(fired, key=lambda one: SEVERITY.index(one[0]))  # the first of equals
     others = [other for _, other, _ in fired if other != name]
     also = f" (also: {', '.join(others)})" if others else ""
-    reason = f"{signal.reason}{also}."
-    return Decision(action=action, signal=name, reason=reason, numbers=signal.numbers, step=history.step)
+    reason = f"{finding.reason}{also}."
+    return Decision(action=action, signal=name, reason=reason, numbers=finding.numbers, step=history.step)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import ConfigError, ExpManagerConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
 from nemo_prorl.run_folder.checkpoints import Checkpoint, by_score, find_checkpoints, is_better, score_kind
@@ -51,12 +51,15 @@ def go_back(policy: Policy, state: RunState, checkpoint: Checkpoint) -> None:
 
 
 def better_checkpoint(
-    config: RunConfig, state: RunState, measured: Mapping[str, Any], ranks: Ranks, say: Callable[[str], None]
+    manager: ExpManagerConfig,
+    state: RunState,
+    measured: Mapping[str, Any],
+    ranks: Ranks,
+    say: Callable[[str], None],
 ) -> Checkpoint | None:
     """Returns the stage's best intact checkpoint, for a reset with controller.reset_to=best. Collective. Returns None,
     and says why, if the current policy is as good, or if no checkpoint has a score. measured: the policy's metrics."""
-    params = config.exp_manager.checkpoint_callback_params
-    run_dir = Path(config.exp_manager.explicit_log_dir)
+    params, run_dir = manager.checkpoint_callback_params, Path(manager.explicit_log_dir)
     kind = score_kind(params.monitor, state)
 
     def find() -> Checkpoint | None:

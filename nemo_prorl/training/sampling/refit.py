@@ -8,7 +8,7 @@ detects faults outside the weights, and in copies of them that cannot be read ba
 with rounding.
 
 If either check fails, everything is loaded and checked once more, which corrects a single accident before anything is
-sampled. The controller's signal `sampler_mismatch` handles what that does not correct.
+sampled. The controller's watch `sampler_mismatch` handles what that does not correct.
 
 The canary's prompt and random numbers are always the same, so only the weights change from refit to refit. It takes no
 prompt from the data, does not affect the rollouts of training, and costs little: with the defaults each engine draws
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from nemo_prorl.algorithm.fingerprint import fingerprint
-from nemo_prorl.config import ControllerAction, RunConfig
+from nemo_prorl.config import ControllerAction, RunConfig, SamplerConfig
 from nemo_prorl.data.batch import responses, token_batch
 from nemo_prorl.data.mix import Tokenizer
 from nemo_prorl.distributed import Ranks
@@ -66,7 +66,7 @@ Faults = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class CanaryDifference:
     """|log-probability of the sampler - log-probability of the trainer| over the canary's tokens, in nats."""
 
     mean: float
@@ -85,7 +85,7 @@ class Refitted:
     """Number of tensors that differed from the policy's on any rank after the first load."""
     num_still_wrong: int = 0
     """Number of tensors that still differed after the second load."""
-    canary: Difference | None = None
+    canary: CanaryDifference | None = None
     """The last measurement of the canary; None if there is no canary, or if tensors differ."""
     diagnosis: str = ""
     """The likely cause, and where to look."""
@@ -106,10 +106,10 @@ class Refitted:
         return metrics
 
 
-def canary_prompt(tokenizer: Tokenizer, config: RunConfig) -> Prompt:
+def canary_prompt(tokenizer: Tokenizer, sampler: SamplerConfig) -> Prompt:
     """Returns a fixed text, cut to sampler.max_prompt_tokens. It has no chat template, so that the policy is less
     certain of what follows."""
-    token_ids = tokenizer.encode(TEXT, add_special_tokens=False)[: config.sampler.max_prompt_tokens]
+    token_ids = tokenizer.encode(TEXT, add_special_tokens=False)[: sampler.max_prompt_tokens]
     return Prompt(uid="canary", domain="", source="", text=TEXT, token_ids=tuple(token_ids), task={})
 
 
@@ -123,14 +123,14 @@ class Canary:
     policy: Policy
     ranks: Ranks
 
-    def difference(self, *, again: bool = False) -> Difference:
+    def difference(self, *, again: bool = False) -> CanaryDifference:
         """Returns the same difference on every rank. Collective. again: draws more tokens, and others than before."""
-        signal, sampler = self.config.controller.sampler_mismatch, self.config.sampler
+        controller, sampler = self.config.controller, self.config.sampler
         settings = SamplingSettings(
-            num_rollouts=signal.canary_rollouts * (RECHECK if again else 1),
+            num_rollouts=controller.canary_rollouts * (RECHECK if again else 1),
             temperature=sampler.temperature,
             top_p=1.0,
-            max_response_tokens=min(signal.canary_tokens, sampler.max_response_tokens),
+            max_response_tokens=min(controller.canary_tokens, sampler.max_response_tokens),
             seed=self.config.seed + again,
         )
         by_engine = self.fleet.sample_on_each([self.prompt], settings)
@@ -144,7 +144,7 @@ class Canary:
             mine[engine] = float(differences.mean()), float(differences.max())
         found = {engine: pair for part in self.ranks.gather_replicas(mine) for engine, pair in part.items()}
         worst = max(sorted(found), key=lambda engine: found[engine][0])
-        return Difference(
+        return CanaryDifference(
             mean=found[worst][0], max=max(largest for _, largest in found.values()), engine=worst
         )
 
@@ -165,10 +165,9 @@ class Refit:
     ) -> None:
         """canary: the prompt of the canary; None: there is none. say: gets a line if a check fails."""
         self._policy, self._sampler, self._ranks, self._say = policy, sampler, ranks, say
-        signal = config.controller.sampler_mismatch
-        self._stops = signal.action is ControllerAction.stop
+        self._stops = config.controller.sampler_mismatch is ControllerAction.stop
         self._canary: Canary | None = None
-        if canary is not None and signal.canary_rollouts:
+        if canary is not None and config.controller.canary_rollouts:
             self._canary = Canary(prompt=canary, config=config, fleet=fleet, policy=policy, ranks=ranks)
         self._sent: deque[tuple[int, dict[str, int]]] = deque(maxlen=NUM_REMEMBERED)
         """Version, and fingerprint of each tensor, of the last refits, oldest first."""
@@ -206,7 +205,9 @@ class Refit:
             fingerprints=sent,
         )
 
-    def _load(self, version: int, *, again: bool = False) -> tuple[dict[str, int], Faults, Difference | None]:
+    def _load(
+        self, version: int, *, again: bool = False
+    ) -> tuple[dict[str, int], Faults, CanaryDifference | None]:
         """Loads the weights. Returns (fingerprints of what the policy sent, faults on any rank, and what the canary
         measures if there are none)."""
         sent: dict[str, int] = {}
@@ -240,7 +241,7 @@ class Refit:
         return [(version, old_sent) for version, old_sent in self._sent if old_sent != sent]
 
 
-def _described(faults: Faults, num_all: int, canary: Difference | None, limit: float) -> str:
+def _described(faults: Faults, num_all: int, canary: CanaryDifference | None, limit: float) -> str:
     if faults:
         return _sentence(faults, num_all)
     if canary is None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode
-from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.signals import SIGNALS
+from nemo_prorl.config import (
+    ControllerAction,
+    ControllerConfig,
+    ControllerMode,
+    WatchLimitsConfig,
+    WatchPatienceConfig,
+)
+from nemo_prorl.training.control.controller import Decision, ResetController, WatchingController
+from nemo_prorl.training.control.watches import WATCHES
 
 Record = dict[str, Any]
+NAMES = [watch.name for watch in WATCHES]
 
 
 def columns(first_step: int = 1, stage: str = "main", **series: Sequence[float | None]) -> list[Record]:
@@ -31,15 +38,27 @@ def columns(first_step: int = 1, stage: str = "main", **series: Sequence[float |
     ]
 
 
-def only(signal: str, *, cooldown: int = 0, interval: int = 0, **thresholds: Any) -> ControllerConfig:
-    """Returns a controller in mode automatic that ignores all other signals."""
-    config = ControllerConfig(mode=ControllerMode.automatic, cooldown=cooldown, interval=interval)
-    for name in SIGNALS:
-        section = getattr(config, name)
-        if name != signal:
-            section.action = ControllerAction.ignore
-        else:
-            setattr(config, name, type(section)(**thresholds))
+def only(
+    watch: str,
+    *,
+    action: ControllerAction | None = None,
+    patience: int | None = None,
+    limit: float | None = None,
+    cooldown: int = 0,
+    interval: int = 0,
+    **limits: Any,
+) -> ControllerConfig:
+    """Returns a controller in mode automatic that ignores all other watches. limits: others of controller.limits."""
+    config = ControllerConfig(
+        mode=ControllerMode.automatic,
+        cooldown=cooldown,
+        interval=interval,
+        patience=WatchPatienceConfig(**({} if patience is None else {watch: patience})),
+        limits=WatchLimitsConfig(**limits, **({} if limit is None else {watch: limit})),
+        **{name: ControllerAction.ignore for name in NAMES if name != watch},  # type: ignore[arg-type]
+    )
+    if action is not None:
+        setattr(config, watch, action)
     return config
 
 
@@ -48,3 +67,9 @@ def decisions(records: Iterable[Mapping[str, Any]], config: ControllerConfig) ->
     controller = ResetController(config)
     made = [controller.observe(record) for record in records]
     return [(one.step, one.action.name, one.signal) for one in made if one is not None]
+
+
+def watched(records: Iterable[Mapping[str, Any]], config: ControllerConfig) -> list[Decision]:
+    """Returns what a controller would have decided on a run, with the resets and remixes that the run really made."""
+    controller = WatchingController(config)
+    return [decision for record in records if (decision := controller.observe(record))]

@@ -4,8 +4,6 @@ own."""
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +16,11 @@ from nemo_prorl.config import (
     ControllerAction,
     ControllerConfig,
     ControllerMode,
-    EntropyCollapseConfig,
-    EntropyRunawayConfig,
-    FutileResetsConfig,
-    KlSpikeConfig,
-    NoEosConfig,
-    ResponseLengthConfig,
-    ValidationDropConfig,
-    ValidationPlateauConfig,
+    WatchLimitsConfig,
+    WatchPatienceConfig,
 )
-from nemo_prorl.training.control.controller import Decision, ResetController
-from nemo_prorl.training.control.signals import SIGNALS
-from tests.training.control.controller_runs import columns, decisions, only
+from nemo_prorl.training.control.controller import ResetController
+from tests.training.control.controller_runs import NAMES, columns, decisions, only, watched
 
 KL = "objective/kl_to_reference"
 METRICS = (
@@ -44,19 +35,14 @@ METRICS = (
 
 
 def eager(**options: Any) -> ControllerConfig:
-    """Returns a controller whose signals fire easily, so that random runs are full of decisions."""
-    return ControllerConfig(
-        mode=ControllerMode.automatic,
-        validation_drop=ValidationDropConfig(patience=1, margin=0.05, num_standard_errors=0.5),
-        validation_plateau=ValidationPlateauConfig(patience=4, min_delta=0.05),
-        futile_resets=FutileResetsConfig(patience=1),
-        kl_spike=KlSpikeConfig(patience=1, window=5, ratio=1.5, num_deviations=1.0),
-        response_length=ResponseLengthConfig(patience=1, window=5, ratio=1.5, num_deviations=1.0),
-        no_eos=NoEosConfig(patience=1, window=6, rise=0.2, num_deviations=1.0),
-        entropy_collapse=EntropyCollapseConfig(patience=1, window=3, ratio=0.3),
-        entropy_runaway=EntropyRunawayConfig(patience=1, window=2, ratio=2.0),
-        **options,
-    )
+    """Returns a controller whose watches fire easily, so that random runs are full of decisions."""
+    patience = WatchPatienceConfig(**dict.fromkeys(NAMES, 1) | {"validation_plateau": 4})
+    limits = WatchLimitsConfig(
+        window=5, level_steps=3, num_deviations=1.0, validation_drop_errors=0.5, entropy_collapse=0.3,
+        entropy_runaway=2.0, no_eos=0.2, response_length=1.5, kl_spike=1.5, validation_drop=0.05,
+        validation_plateau=0.05,
+    )  # fmt: skip
+    return ControllerConfig(mode=ControllerMode.automatic, patience=patience, limits=limits, **options)
 
 
 numbers = st.one_of(
@@ -161,22 +147,13 @@ def test_manual_mode_never_decides(records: list[dict[str, Any]]) -> None:
 SPIKE = [0.1] * 5 + [0.5, 0.5]
 
 
-def worst_of(*signals: str) -> ControllerConfig:
-    """Returns a configuration in mode automatic in which only these signals act."""
-    config = ControllerConfig(mode=ControllerMode.automatic, cooldown=0)
-    sections: dict[str, Any] = {
-        "kl_spike": KlSpikeConfig(window=5, patience=2),
-        "no_eos": NoEosConfig(window=5, patience=2),
-        "response_length": ResponseLengthConfig(window=5, patience=2),
-        "entropy_runaway": EntropyRunawayConfig(window=3, patience=2),
-        "validation_drop": ValidationDropConfig(patience=2),
-        "validation_plateau": ValidationPlateauConfig(patience=6),
-    }
-    for name in SIGNALS:
-        if name in signals:
-            setattr(config, name, sections[name])
-        else:
-            getattr(config, name).action = ControllerAction.ignore
+def worst_of(*names: str) -> ControllerConfig:
+    """Returns a configuration in mode automatic in which only these watches act."""
+    patience = WatchPatienceConfig(**dict.fromkeys(NAMES, 2) | {"validation_plateau": 6})
+    limits = WatchLimitsConfig(window=5, level_steps=3)
+    config = ControllerConfig(mode=ControllerMode.automatic, cooldown=0, patience=patience, limits=limits)
+    for name in set(NAMES) - set(names):
+        setattr(config, name, ControllerAction.ignore)
     return config
 
 
@@ -214,9 +191,9 @@ def test_the_most_severe_action_wins_and_the_others_are_mentioned(
 
 def test_the_action_of_a_signal_is_configuration() -> None:
     config = worst_of("kl_spike", "response_length")
-    config.kl_spike.action = ControllerAction.stop
+    config.kl_spike = ControllerAction.stop
     assert decisions(ALL_AT_ONCE, config) == [(7, "stop", "kl_spike")]
-    config.kl_spike.action = config.response_length.action = ControllerAction.ignore
+    config.kl_spike = config.response_length = ControllerAction.ignore
     assert decisions(ALL_AT_ONCE, config) == []
 
 
@@ -244,14 +221,14 @@ def test_mode_interval_does_not_look_at_signals_and_automatic_looks_at_both() ->
 
 
 def test_after_a_reset_the_trend_is_learned_anew_and_kl_may_rise_from_zero() -> None:
-    config = only("kl_spike", window=5, patience=2, ratio=2.0, num_deviations=3.0)
+    config = only("kl_spike", window=5, patience=2, num_deviations=3.0)
     after = [0.0, 1e-6, 1e-4, 1e-3, 2e-3, 4e-3, 6e-3, 8e-3]
     assert decisions(columns(objective__kl_to_reference=SPIKE + after), config) == [(7, "reset", "kl_spike")]
 
 
 def test_a_reset_by_hand_keeps_only_the_validation_of_the_weights_that_became_the_reference() -> None:
     controller = ResetController(only("validation_drop", patience=1))
-    for record in columns(validation__domain_mean_score=[0.9, 0.85]):
+    for record in columns(validation__domain_mean_score=[0.9, 0.85], objective__kl_to_reference=[0.1, 0.2]):
         controller.observe(record)
     controller.note_reset(2)
     assert controller.state()["series"] == {"validation/domain_mean_score": ((2, 0.85),)}
@@ -260,7 +237,7 @@ def test_a_reset_by_hand_keeps_only_the_validation_of_the_weights_that_became_th
 
 
 def test_a_new_stage_forgets_the_old_one_but_for_where_it_ended() -> None:
-    config = only("entropy_collapse", window=3, patience=1, cooldown=0)
+    config = only("entropy_collapse", level_steps=3, patience=1)
     old = columns(stage="run1", objective__entropy=[1.0, 1.0, 1.0, 1.0])
     new = columns(first_step=5, stage="run2", objective__entropy=[0.05, 0.05, 0.05, 0.05, 0.004])
     assert decisions(old + new, config) == [(9, "stop", "entropy_collapse")]
@@ -268,7 +245,7 @@ def test_a_new_stage_forgets_the_old_one_but_for_where_it_ended() -> None:
 
 
 def test_the_entropy_of_the_stages_beginning_outlives_a_reset() -> None:
-    config = only("entropy_collapse", window=3, patience=1)
+    config = only("entropy_collapse", level_steps=3, patience=1)
     controller = ResetController(config)
     for record in columns(objective__entropy=[1.0, 1.0, 1.0, 0.2]):
         assert controller.observe(record) is None
@@ -290,20 +267,47 @@ def test_the_history_does_not_grow_with_the_steps() -> None:
     record = dict.fromkeys(METRICS[:4], 0.5)
     for step in range(500):
         controller.observe({"step": step, "stage": "main"} | record)
-    assert {len(series) for series in controller.state()["series"].values()} == {45}
+    assert {len(series) for series in controller.state()["series"].values()} == {60}
     assert len(controller.state()["entropy_level"]) == 20
 
 
-def test_a_decision_as_a_record() -> None:
-    decision = Decision(
-        action=ControllerAction.end_stage, signal="no_eos", reason="So.", numbers={"value": 0.5}, step=3
-    )
-    assert decision.as_record() == {
-        "action": "end_stage",
-        "signal": "no_eos",
-        "reason": "So.",
-        "numbers": {"value": 0.5},
-    }
+# What it would have decided on a run that really made other decisions
+
+WATCHED = {"window": 5, "patience": 2, "num_deviations": 3.0}
+
+
+@pytest.mark.parametrize(("reset_at", "expected"), [(None, [8]), (6, [])])
+def test_a_reset_that_really_happened_starts_the_history_afresh(
+    reset_at: int | None, expected: list[int]
+) -> None:
+    records = columns(objective__kl_to_reference=[0.1] * 6 + [0.5, 0.5, 0.1, 0.1])
+    for record in records:
+        record["num_resets"] = int(reset_at is not None and record["step"] >= reset_at)
+    assert [decision.step for decision in watched(records, only("kl_spike", **WATCHED))] == expected
+
+
+def test_a_remix_that_really_happened_is_not_made_again() -> None:
+    """By another watch than the one that would remix now, so that only the record tells of it."""
+    records = columns(objective__kl_to_reference=[0.1] * 11 + [0.5, 0.5])
+    config = only("kl_spike", action=ControllerAction.remix, **WATCHED)
+    assert [(d.step, d.action) for d in watched(records, config)] == [(13, ControllerAction.remix)]
+    records[5]["controller"] = {"action": "remix"}
+    assert [(d.step, d.action) for d in watched(records, config)] == [(13, ControllerAction.reset)]
+
+
+def test_what_a_reset_went_back_to_counts_as_measured() -> None:
+    """After step 4 the run went back to step 1, which had 0.6, so 0.45 at step 6 is a drop again. Compared with 0.3 of
+    the discarded policy it would be the best so far."""
+    rewards = {1: 0.6, 2: 0.6, 4: 0.3, 5: 0.45, 6: 0.45}
+    records: list[dict[str, Any]] = [
+        {"step": step, "stage": "run1", "num_resets": int(step >= 4)}
+        | {"validation/score": reward, "validation/math/score": reward}
+        for step, reward in rewards.items()
+    ]
+    config = only("validation_drop", patience=2)
+    assert not watched(records, config)
+    records[2] |= {"went_back_to_step": 1, "controller": {"action": "reset"}}
+    assert [decision.step for decision in watched(records, config)] == [6]
 
 
 @pytest.mark.parametrize(
@@ -314,31 +318,30 @@ def test_a_decision_as_a_record() -> None:
             "write controller.interval=300, for example",
         ),
         (lambda: ControllerConfig(cooldown=-1), "controller.cooldown=-1 is out of range"),
-        (lambda: KlSpikeConfig(ratio=1.0), "controller.kl_spike.ratio=1.0 is out of range"),
-        (lambda: KlSpikeConfig(window=4), "controller.kl_spike.window=4 is out of range"),
-        (lambda: ResponseLengthConfig(ratio=0.5), "must be greater than 1"),
-        (lambda: NoEosConfig(rise=0.0), "controller.no_eos.rise=0.0 is out of range"),
-        (lambda: ValidationDropConfig(margin=1.0), "must be in [0, 1)"),
-        (lambda: ValidationPlateauConfig(patience=0), "must be at least 1"),
-        (lambda: FutileResetsConfig(patience=0), "controller.futile_resets.patience=0 is out of range"),
-        (lambda: EntropyCollapseConfig(ratio=1.0), "must be in (0, 1)"),
-        (lambda: EntropyRunawayConfig(ratio=1.0), "must be greater than 1"),
+        (lambda: ControllerConfig(sampler_mismatch=ControllerAction.reset), "stop or ignore"),
+        (lambda: ControllerConfig(canary_tokens=0), "controller.canary_tokens=0"),
+        (lambda: WatchPatienceConfig(futile_resets=0), "controller.patience.futile_resets=0 is out of range"),
+        (lambda: WatchLimitsConfig(kl_spike=1.0), "controller.limits.kl_spike=1.0 is out of range"),
+        (lambda: WatchLimitsConfig(window=4), "controller.limits.window=4 is out of range"),
+        (lambda: WatchLimitsConfig(no_eos=0.0), "controller.limits.no_eos=0.0 is out of range"),
+        (lambda: WatchLimitsConfig(validation_drop=1.0), "must be in [0, 1)"),
+        (lambda: WatchLimitsConfig(effective_sample=1.0), "must be in (0, 1)"),
+        (lambda: WatchLimitsConfig(max_nats=1e-4), "at least controller.limits.min_nats=0.001"),
     ],
 )
-def test_thresholds_out_of_range_are_refused(make: Any, sentence: str) -> None:
+def test_numbers_out_of_range_are_refused(make: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         make()
     assert sentence in str(refused.value)
 
 
-@pytest.mark.parametrize("signal", SIGNALS)
-def test_the_page_names_every_signal_with_the_defaults_of_the_options(signal: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_names_every_watch_with_the_defaults_of_the_options(name: str) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "resets.md").read_text(encoding="utf-8")
-    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{signal}` |")]
-    section = getattr(ControllerConfig(), signal)
-    assert row.split("|")[3].split()[0] == section.action.name
-    told = dict(re.findall(r"`(\w+)` = (?:log )?([\d.]+)", row))
-    thresholds = {"patience", "ratio", "rise", "margin", "min_delta", "share"} & {
-        field.name for field in fields(section)
-    }
-    assert told == {name: f"{getattr(section, name):g}" for name in thresholds}
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+    patience, limit, action = (cell.split() for cell in row.split("|")[3:6])
+    config = ControllerConfig()
+    assert (int(patience[0]), action[0]) == (getattr(config.patience, name), getattr(config, name).name)
+    assert [float(number) for number in limit] == [
+        value for value in [getattr(config.limits, name, None)] if value
+    ]

@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import AlgorithmConfig, ControllerConfig, ControllerMode, CorrectionLevel, ResetTo
+from nemo_prorl.config import ControllerConfig, ControllerMode, ResetTo
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.markers import ask_for_reset
 from nemo_prorl.run_folder.storage import write_manifest
-from nemo_prorl.training.control.replay import replay
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import RIGHT, WRONG
-from tests.training.control.controller_runs import only
-from tests.training.scripted_run import Run
-from tests.training.test_rank_agreement import NUM_RANKS, NothingToSave
-from tests.training.test_step_boundary import Killed, assert_same
+from tests.training.control.controller_runs import only, watched
+from tests.training.scripted_run import Killed, Run, assert_same
+from tests.training.test_rank_agreement import NUM_RANKS
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 QUARTERS = {0.0: WRONG, 0.25: [1.0, 0, 0, 0], 0.5: [1.0, 1, 0, 0], 0.75: [1.0, 1, 1, 0], 1.0: RIGHT}
@@ -236,15 +234,7 @@ def test_a_later_drop_is_measured_against_the_best(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ahead", [False, True])
 def test_all_ranks_go_back_to_the_same_checkpoint(tmp_path: Path, ahead: bool) -> None:
     def fit(ranks: ThreadRanks) -> tuple[Any, ...]:
-        run = run_with(
-            tmp_path,
-            BEST_AT_2,
-            algorithm=AlgorithmConfig(correction_level=CorrectionLevel.token),
-        )
-        run.config.sampler = replace(run.config.sampler, ahead=ahead)
-        run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
-        if ranks.layout.rank:
-            run.policy.begin_save = lambda directory: NothingToSave()  # type: ignore[assignment, method-assign]
+        run = run_with(tmp_path, BEST_AT_2, ahead=ahead)
         at_reset: list[float] = []
         run.on_phase = told(
             run,
@@ -290,33 +280,27 @@ def test_whenever_it_dies_around_the_reset_the_resumed_run_is_that_of_one_that_d
         assert_same(resumed, whole)
 
 
-def test_the_second_reset_goes_back_to_the_same_step_and_replay_decides_as_the_run_did(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("corrupt_at", "went_back"),
+    [(None, {6: 2, 10: 2, 14: 2}), (7, {6: 2, 10: 6, 14: 6})],
+)
+def test_later_resets_go_back_to_the_best_intact_one_and_a_replay_decides_as_the_run_did(
+    tmp_path: Path, corrupt_at: int | None, went_back: dict[int, int]
 ) -> None:
-    """The checkpoint of the first reset has the weights and the score of step 2, too."""
+    """The checkpoint of the first reset has the weights and the score of step 2, too. That of step 2 may become corrupt
+    after it."""
     rewards = dict.fromkeys(range(0, 15, 2), 0.25) | {2: 0.75}
-    controller = only("validation_drop", patience=2, num_standard_errors=0.0)
-    run = run_with(tmp_path, rewards, num_steps=14, controller=replace(controller, reset_to=ResetTo.best))
-    run.fit()
-    went_back = {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r}
-    assert went_back == {6: 2, 10: 2, 14: 2}
-    assert [decision.step for decision in replay(run.records, controller).decisions] == [6, 10, 14]
-
-
-def test_replay_knows_the_weights_of_a_reset_that_a_later_one_went_back_to(tmp_path: Path) -> None:
-    """The checkpoint of step 2 becomes corrupt after the first reset, so the second goes back to step 6."""
-    rewards = dict.fromkeys(range(0, 15, 2), 0.25) | {2: 0.75}
-    controller = only("validation_drop", patience=2, num_standard_errors=0.0)
+    controller = only("validation_drop", patience=2, validation_drop_errors=0.0)
     asked = replace(controller, reset_to=ResetTo.best)
     run = keep_all(run_with(tmp_path, rewards, num_steps=14, controller=asked))
 
     def corrupt(phase: str) -> None:
         file = tmp_path / "checkpoints" / "step-00000002-main" / "policy" / "weights.json"
-        if phase == "updates" and run.state.step == 7:
+        if phase == "updates" and run.state.step == corrupt_at:
             file.write_text(file.read_text().replace('"weight"', '"WEIGHT"'))
 
     run.on_phase = told(run, rewards, corrupt)
     run.fit()
-    went_back = {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r}
-    assert went_back == {6: 2, 10: 6, 14: 6}
-    assert [decision.step for decision in replay(run.records, controller).decisions] == [6, 10, 14]
+    found = {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r}
+    assert found == went_back
+    assert [decision.step for decision in watched(run.records, controller)] == [*went_back]

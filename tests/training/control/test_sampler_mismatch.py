@@ -1,4 +1,4 @@
-"""The signal `sampler_mismatch` on numbers: its limit, where it fires, and that it does not in healthy runs."""
+"""The watch `sampler_mismatch` on numbers: its limit, where it fires, and that it does not in healthy runs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nemo_prorl.config import (
-    ConfigError,
-    ControllerAction,
-    ControllerConfig,
-    ControllerMode,
-    SamplerMismatchConfig,
-)
+from nemo_prorl.config import ControllerConfig, ControllerMode, WatchLimitsConfig
 from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.signals import mismatch_limit
+from nemo_prorl.training.control.series import mismatch_limit
 from nemo_prorl.training.sampling.refit import RECHECK
 from tests.training.control.controller_runs import columns, decisions, only
 
-SIGNAL = {"window": 5, "patience": 2, "ratio": 3.0, "num_deviations": 3.0}
+WATCH = {"level_steps": 5, "patience": 2, "num_deviations": 3.0}
 FLAT = [0.010, 0.011, 0.010, 0.009, 0.010]
 
 
@@ -46,13 +40,13 @@ FLAT = [0.010, 0.011, 0.010, 0.009, 0.010]
 )
 @pytest.mark.parametrize("key", ["sampler__canary_abs_diff_mean", "sampler__logprob_abs_diff_mean"])
 def test_sampler_mismatch(key: str, differences: list[float | None], fires_at: list[int]) -> None:
-    made = decisions(columns(**{key: differences}), only("sampler_mismatch", **SIGNAL))
+    made = decisions(columns(**{key: differences}), only("sampler_mismatch", **WATCH))
     assert [step for step, _, _ in made][:1] == fires_at
     assert {(action, signal) for _, action, signal in made} <= {("stop", "sampler_mismatch")}
 
 
 def test_rollouts_that_were_sampled_ahead_are_not_judged() -> None:
-    config = only("sampler_mismatch", **SIGNAL)
+    config = only("sampler_mismatch", **WATCH)
     differences = [*FLAT, 0.3, 0.3, 0.3]
     behind = [0.0] * 5 + [4.0, 4.0, 4.0]
     records = columns(sampler__logprob_abs_diff_mean=differences, sampler__updates_behind=behind)
@@ -81,28 +75,12 @@ def test_the_history_of_differences_outlives_resets() -> None:
 
 def test_the_limit_is_that_of_the_formula() -> None:
     before = [0.02, 0.01, 0.012, 0.008, 0.011, 0.009]
-    signal = SamplerMismatchConfig(window=5, ratio=1.5, num_deviations=4.0)
+    limits = WatchLimitsConfig(level_steps=5, sampler_mismatch=1.5, num_deviations=4.0)
     logs = np.log(before[-5:])
     deviation = 1.4826 * np.median(np.abs(logs - np.median(logs)))
     expected = math.exp(np.median(logs) + max(math.log(1.5), 4 * deviation))
-    assert mismatch_limit(before, signal) == pytest.approx(expected, rel=1e-12)
-    assert mismatch_limit(before[:4], signal) == signal.max_nats
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"action": ControllerAction.reset}, "stop or ignore"),
-        ({"action": ControllerAction.end_stage}, "stop or ignore"),
-        ({"ratio": 1.0}, "controller.sampler_mismatch.ratio=1.0"),
-        ({"patience": 0}, "controller.sampler_mismatch.patience=0"),
-        ({"max_nats": 1e-4}, "at least controller.sampler_mismatch.min_nats=0.001"),
-        ({"canary_tokens": 0}, "controller.sampler_mismatch.canary_tokens=0"),
-    ],
-)
-def test_options_out_of_range_are_refused(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        SamplerMismatchConfig(**options)
+    assert mismatch_limit(before, limits) == pytest.approx(expected, rel=1e-12)
+    assert mismatch_limit(before[:4], limits) == limits.max_nats
 
 
 # Healthy runs

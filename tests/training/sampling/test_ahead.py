@@ -7,14 +7,13 @@ import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from nemo_prorl.config import AlgorithmConfig, ConfigError, ControllerConfig, ControllerMode, CorrectionLevel
+from nemo_prorl.config import ConfigError, ControllerConfig, ControllerMode
 from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
@@ -36,7 +35,6 @@ from tests.training.conftest import (
 from tests.training.scripted_run import Run, nearly_exhausted
 from tests.training.tiny import Case, saved_tensors, steps, timeless
 
-CORRECTED = AlgorithmConfig(correction_level=CorrectionLevel.token)
 UPDATES = 2
 
 
@@ -68,9 +66,7 @@ class WatchedSampler(ScriptedSampler):
 
 
 def make_run(folder: Path, *, num_steps: int = 4, **config: Any) -> Run:
-    run = Run(folder, num_steps=num_steps, algorithm=CORRECTED, held_out=0, **config)
-    run.config.sampler = replace(run.config.sampler, ahead=True)
-    return run
+    return Run(folder, num_steps=num_steps, ahead=True, held_out=0, **config)
 
 
 def updates_behind(run: Run) -> list[float]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import ShapingConfig
-from nemo_prorl.training.sampling.collector import NothingToLearn, Saturated
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
+from nemo_prorl.training.sampling.rounds import NothingToLearn, Saturated
 from tests.training.conftest import (
     FAILED,
     MIXED,

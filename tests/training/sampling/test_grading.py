@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import KlIn, ShapingConfig
-from nemo_prorl.training.sampling.collector import Collection
 from nemo_prorl.training.sampling.grading import (
     GradingInFlight,
     RewardServiceFailing,
     check_failures,
     was_graded,
 )
+from nemo_prorl.training.sampling.rounds import Collection
 from nemo_prorl.training.step_metrics import collection_metrics
 from nemo_prorl.training.timing import Stopwatch, union_s
 from reward.protocol import GradeStatus, ScoreResult
@@ -107,14 +107,6 @@ def test_only_a_graded_verdict_is_a_verdict(status: GradeStatus) -> None:
     assert was_graded(result) == (status is GradeStatus.graded)
 
 
-def test_too_many_missing_verdicts_stop_the_step() -> None:
-    grader = ScriptedGrader(at_once=True, reason="the sandbox is on fire")
-    config = make_config(prompts_per_step=2, max_failed_share=0.25)
-    collector = make_collector(config, make_prompts(FAILED, MIXED), grader=grader)
-    with pytest.raises(RewardServiceFailing, match=r"4 of 8 rollouts.*the sandbox is on fire"):
-        collector.collect(new_state())
-
-
 def test_the_share_is_of_the_whole_step_not_of_a_small_last_round() -> None:
     """40 prompts in the first round and two in the second, with one missing verdict: the share is 1 of 168, not 1 of
     8."""
@@ -193,17 +185,6 @@ def test_somebody_who_watches_hears_what_a_run_waits_for(clock: Clock) -> None:
     assert in_flight.take_finished().keys() == {(0, 0)}
     in_flight.wait(0.02)
     assert len(said) == 3
-
-
-def test_a_service_that_is_gone_for_good_is_not_waited_for() -> None:
-    class GoneError(RuntimeError): ...
-
-    class Gone(ScriptedGrader):
-        def check(self) -> None:
-            raise GoneError
-
-    with pytest.raises(GoneError):
-        make_collector(make_config(), make_prompts(*[MIXED] * 4), grader=Gone()).collect(new_state())
 
 
 @settings(deadline=None)

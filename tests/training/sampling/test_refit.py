@@ -15,12 +15,9 @@ import pytest
 import torch
 
 from nemo_prorl.config import (
-    AlgorithmConfig,
     ControllerAction,
     ControllerConfig,
     ControllerMode,
-    CorrectionLevel,
-    SamplerMismatchConfig,
 )
 from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.interface import LoadedWeights
@@ -31,7 +28,6 @@ from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import ScriptedPolicy, ScriptedSampler, make_config, make_prompt
 from tests.training.sampling.test_ahead import WatchedSampler
 from tests.training.scripted_run import Run
-from tests.training.test_rank_agreement import NothingToSave
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 from tests.training.tiny import timeless
 
@@ -186,17 +182,8 @@ def test_a_process_that_begins_with_wrong_weights_draws_nothing(tmp_path: Path) 
     assert "sample" not in run.events
 
 
-def test_no_validation_is_drawn_from_wrong_weights(tmp_path: Path) -> None:
-    run = make_run(tmp_path, held_out=2, interval=1)
-    doubled_norm().put_before(run.sampler)
-    with pytest.raises(StoppedByController):
-        run.fit()
-    assert [record["step"] for record in run.records if "validation/score" in record] == [0]
-
-
 def test_wrong_weights_that_the_user_ignores_are_a_warning_at_every_step(tmp_path: Path) -> None:
-    signal = SamplerMismatchConfig(action=ControllerAction.ignore)
-    run = make_run(tmp_path, controller=ControllerConfig(sampler_mismatch=signal))
+    run = make_run(tmp_path, controller=ControllerConfig(sampler_mismatch=ControllerAction.ignore))
     doubled_norm().put_before(run.sampler)
     assert run.fit() == "steps"
     assert log_of(run).count("warning after step") == 6
@@ -256,7 +243,7 @@ def test_a_policy_that_sends_old_values_is_suspected(tmp_path: Path) -> None:
 def test_the_canary_fits_the_context(max_prompt_tokens: int, expected: int) -> None:
     config = make_config()
     config.sampler.max_prompt_tokens = max_prompt_tokens
-    prompt = canary_prompt(build_tokenizer(), config)
+    prompt = canary_prompt(build_tokenizer(), config.sampler)
     assert len(prompt.token_ids) == expected, "one token a character"
     assert all(token is not None for token in prompt.token_ids)
 
@@ -278,12 +265,7 @@ def test_a_reset_does_not_restart_the_count_of_faulty_steps(tmp_path: Path) -> N
 @pytest.mark.parametrize("ahead", [False, True])
 def test_one_rank_that_has_wrong_weights_stops_all(tmp_path: Path, ahead: bool) -> None:
     def fit(ranks: ThreadRanks) -> tuple[str, int]:
-        algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
-        run = make_run(tmp_path, algorithm=algorithm)
-        run.config.sampler = replace(run.config.sampler, ahead=ahead)
-        run.policy.reference_hash = lambda: "the same"  # type: ignore[method-assign]
-        if ranks.layout.rank:
-            run.policy.begin_save = lambda directory: NothingToSave()  # type: ignore[assignment, method-assign]
+        run = make_run(tmp_path, ahead=ahead)
         if ranks.layout.rank == 2:
             one_late().put_before(run.sampler)
         with pytest.raises(StoppedByController) as stopped:
@@ -325,9 +307,7 @@ def test_every_engine_is_asked(
 
 
 def test_the_canary_never_meets_a_round_that_is_sampled_ahead(tmp_path: Path) -> None:
-    algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
-    run = make_run(tmp_path, algorithm=algorithm)
-    run.config.sampler = replace(run.config.sampler, ahead=True)
+    run = make_run(tmp_path, ahead=True)
     sampler = run.sampler = WatchedSampler(run.events)  # fails where two use it at one time
     sampler.updated.wait = lambda timeout=None: True  # type: ignore[method-assign, assignment]
     run.fit()
@@ -338,11 +318,9 @@ def test_the_canary_never_meets_a_round_that_is_sampled_ahead(tmp_path: Path) ->
 @pytest.mark.medium
 @pytest.mark.parametrize("ahead", [False, True])
 def test_the_canary_changes_nothing_else(tmp_path: Path, ahead: bool) -> None:
-    algorithm = AlgorithmConfig(correction_level=CorrectionLevel.token)
     records, weights = [], []
     for canary in (False, True):
-        run = make_run(tmp_path / str(canary), canary=canary, algorithm=algorithm, held_out=1, interval=2)
-        run.config.sampler = replace(run.config.sampler, ahead=ahead)
+        run = make_run(tmp_path / str(canary), canary=canary, ahead=ahead, held_out=1, interval=2)
         run.fit()
         records.append([{k: v for k, v in timeless(r).items() if "canary" not in k} for r in run.records])
         weights.append(run.policy.weight)

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import KlIn, ShapingConfig
-from nemo_prorl.training.sampling import collector
-from nemo_prorl.training.sampling.collector import NothingToLearn, Saturated
+from nemo_prorl.training.sampling import prepare
+from nemo_prorl.training.sampling.rounds import NothingToLearn, Saturated
 from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.training.step_metrics import selection_metrics
 from tests.training.conftest import (
@@ -47,7 +47,7 @@ def test_what_is_computed_together_does_not_depend_on_what_is_graded_first(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, scripts: list[Any], order: Random
 ) -> None:
     """Results are bit for bit the same only if the batches are."""
-    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    monkeypatch.setattr(prepare, "PASSES_A_CHUNK", 1)
     config = make_config(prompts_per_step=12, updates_per_step=3, enabled=False)
     config.trainer.micro_batch_tokens = 100
     computed = []
@@ -84,7 +84,7 @@ def test_groups_beyond_what_the_step_needs_cost_no_forward_pass(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, scripts: list[Any], order: Random
 ) -> None:
     """In whatever order verdicts arrive, and although chunks of several groups are computed together."""
-    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    monkeypatch.setattr(prepare, "PASSES_A_CHUNK", 1)
     config = make_config(prompts_per_step=4, oversample=2.0, max_rounds=3, min_fill=0.0)
     config.trainer.micro_batch_tokens = 60
     config.algorithm.kl_in = KlIn.reward
@@ -116,7 +116,7 @@ def test_just_the_first_update_computes_its_old_log_probabilities_itself(
     max_rounds: int,
 ) -> None:
     """In whatever order verdicts arrive, in steps of several rounds and in steps that are not full."""
-    monkeypatch.setattr(collector, "PASSES_A_CHUNK", 1)
+    monkeypatch.setattr(prepare, "PASSES_A_CHUNK", 1)
     config = make_config(
         prompts_per_step=4, updates_per_step=updates_per_step, max_rounds=max_rounds, min_fill=0.0,
         shaping=ShapingConfig(overlong_filtering=True),

@@ -1,11 +1,7 @@
 """Dynamic sampling: rounds of sample -> grade -> select, until the step has enough informative groups.
 
 Which groups are kept depends only on the prompts' order and the rewards, never on what finished first, so short
-responses are not favoured. Log-probabilities are computed chunk by chunk (a chunk is some prompts of this replica)
-while other verdicts are missing. The prompts of a chunk are fixed before the first verdict, and a chunk waits until it
-is decided which of its groups are kept, and which of them are in the first update. So a group's log-probabilities do
-not depend on timing, and none are computed for surplus groups. The old ones of the first update's rollouts are left to
-that update, whose pass has the same weights.
+responses are not favoured. prepare.py computes log-probabilities while verdicts are missing.
 """
 
 from __future__ import annotations
@@ -13,31 +9,20 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
-from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first, known_to_be_kept
-from nemo_prorl.algorithm.shaping import shape_reward
+from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
 from nemo_prorl.config import RunConfig
-from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, completed, responses, token_batch
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
 from nemo_prorl.training.sampling import grading
 from nemo_prorl.training.sampling.ahead import Round, RoundAhead
 from nemo_prorl.training.sampling.fleet import Key, SamplerFleet
+from nemo_prorl.training.sampling.prepare import Preparer, kind_of
 from nemo_prorl.training.timing import Stopwatch
-from nemo_prorl.types import (
-    FloatArray,
-    PreparedRollout,
-    Rollout,
-    RolloutGroup,
-    RolloutOutline,
-    RolloutTokens,
-    RunState,
-    Share,
-)
+from nemo_prorl.types import PreparedRollout, Rollout, RolloutGroup, RolloutOutline, RunState, Share
 from reward.protocol import ScoreResult
 
 LOW_YIELD = 0.1
@@ -53,9 +38,9 @@ def _nothing(*_: object) -> Share:
     return {}
 
 
-def sampling_seed(config: RunConfig, step: int) -> int:
-    """Returns the seed of all rollouts of the step that follows `step` others. Runs of other seeds never use it."""
-    return config.seed * 1_000_003 + step
+def sampling_seed(seed: int, step: int) -> int:
+    """Returns the seed of all rollouts of the step that follows `step` others. Runs of another `seed` never use it."""
+    return seed * 1_000_003 + step
 
 
 class Saturated(RuntimeError):
@@ -140,6 +125,16 @@ class Collector:
     """False: a round ahead is only drawn, because it will be dropped."""
     _ahead: RoundAhead | None = field(default=None, init=False)
 
+    def __post_init__(self) -> None:
+        self._preparer = Preparer(
+            config=self.config,
+            fleet=self.fleet,
+            policy=self.policy,
+            ranks=self.ranks,
+            stopwatch=self.stopwatch,
+            on_progress=self.on_progress,
+        )
+
     def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
         """Samples, grades and selects the groups of one step. Collective. Raises Saturated, NothingToLearn (which gives
         the step's prompts back) or RewardServiceFailing.
@@ -147,7 +142,11 @@ class Collector:
         ahead: samples the first round of the next step in the background, with the sampler's present weights. Nothing
         else may then use the sampler before `finish_ahead` or `drop_ahead`.
         """
-        needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
+        needed, dynamic, preparer = (
+            self.config.trainer.prompts_per_step,
+            self.config.dynamic_sampling,
+            self._preparer,
+        )
         groups: list[RolloutGroup] = []
         held: dict[Key, Rollout] = {}
         prepared: dict[Key, PreparedRollout] = {}
@@ -156,7 +155,7 @@ class Collector:
         starts: list[int] = []
         was_ahead = self._ahead is not None
         kept, surplus = tuple[int, ...](), tuple[int, ...]()
-        num_first = self._num_first(needed)
+        num_first = preparer.num_first(needed)
         max_rounds = dynamic.max_rounds if dynamic.enabled else 1
         # Two rounds without a single informative group are enough to know.
         while len(kept) < needed and len(rounds) < (max_rounds if kept else min(2, max_rounds)):
@@ -166,8 +165,8 @@ class Collector:
             if ahead and not rounds:
                 self._begin_ahead(self._round_size(needed, state.sampling_yield), state.step + 1)
             rounds.append(round_)
-            mine = self._send_tokens(round_, sampled, rollouts)
-            round_groups, round_prepared, round_verdicts = self._grade_and_prepare(
+            mine = preparer.send_tokens(round_, sampled, rollouts)
+            round_groups, round_prepared, round_verdicts = preparer.grade_and_prepare(
                 round_, rollouts, mine, needed - len(kept), max(0, num_first - len(kept)), state
             )
             starts.append(start := len(groups))
@@ -176,36 +175,13 @@ class Collector:
             grading.check_failures(list(verdicts.values()), self.config.reward.max_failed_share)
             prepared |= {(start + index, sibling): row for (index, sibling), row in round_prepared.items()}
             groups += round_groups
-            kept, surplus = keep_first([self._kind(group) for group in groups], needed)
+            kept, surplus = keep_first([kind_of(group, dynamic) for group in groups], needed)
         share_before = state.sampling_yield
         state.sampling_yield = 0.5 * share_before + 0.5 * (len(kept) + len(surplus)) / len(groups)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
-        if not dynamic.enabled and len(kept) < needed:
-            self.say(
-                f"step {state.step + 1} trains on {len(kept)} of {needed} prompts: overlong filtering leaves no "
-                f"rollout of {kinds[Informativeness.all_filtered]}, and grading failed on "
-                f"{kinds[Informativeness.service_failure]}"
-            )
-        if len(kept) < max(1.0, dynamic.min_fill * needed if dynamic.enabled else 0.0):
-            # If grading failed on as many groups as are missing, the data may well have enough.
-            if kinds[Informativeness.service_failure] >= (needed - len(kept) if dynamic.enabled else 1):
-                raise grading.RewardServiceFailing(
-                    f"grading failed on {kinds[Informativeness.service_failure]} of {len(groups)} prompts, so that a "
-                    f"step found only {len(kept)} of {needed} groups to train on."
-                )
-            counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
-            found = f"a step found {len(kept)} of {needed} informative prompts in {len(rounds)} round(s) ({counts})"
-            solved = kinds[Informativeness.all_right] + kinds[Informativeness.all_equal]
-            if state.stage_step and share_before < LOW_YIELD and 2 * solved > len(groups):
-                raise Saturated(
-                    f"{found}: the data has little left to teach this policy. Begin the next stage."
-                )
-            state.sampling_yield = share_before
-            self.drop_ahead()
-            self.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
-            raise NothingToLearn(f"{found}: {_advice(kinds, state)}")
+        self._check_enough(len(kept), kinds, rounds, state, share_before)
         self.prompts.note(groups)
-        self._complete(prepared, set(kept[self._num_first(len(kept)) : num_first]))
+        preparer.complete(prepared, set(kept[preparer.num_first(len(kept)) : num_first]))
         return Collection(
             sampled=tuple(groups),
             kept=kept,
@@ -220,6 +196,43 @@ class Collector:
             grading_busy_s=sum(round_.in_flight.busy_s for round_ in rounds),
             grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
         )
+
+    def _check_enough(
+        self,
+        num_kept: int,
+        kinds: Counter[Informativeness],
+        rounds: Sequence[Round],
+        state: RunState,
+        share_before: float,
+    ) -> None:
+        """Raises what `collect` raises if its rounds found too few groups to train on. share_before: the share of
+        informative groups before the step, to which NothingToLearn returns `state`."""
+        needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
+        num_ungraded = kinds[Informativeness.service_failure]
+        if not dynamic.enabled and num_kept < needed:
+            self.say(
+                f"step {state.step + 1} trains on {num_kept} of {needed} prompts: overlong filtering leaves no "
+                f"rollout of {kinds[Informativeness.all_filtered]}, and grading failed on {num_ungraded}"
+            )
+        if num_kept >= max(1.0, dynamic.min_fill * needed if dynamic.enabled else 0.0):
+            return
+        # If grading failed on as many groups as are missing, the data may well have enough.
+        if num_ungraded >= (needed - num_kept if dynamic.enabled else 1):
+            raise grading.RewardServiceFailing(
+                f"grading failed on {num_ungraded} of {kinds.total()} prompts, so that a step found only {num_kept} of "
+                f"{needed} groups to train on."
+            )
+        counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
+        found = (
+            f"a step found {num_kept} of {needed} informative prompts in {len(rounds)} round(s) ({counts})"
+        )
+        solved = kinds[Informativeness.all_right] + kinds[Informativeness.all_equal]
+        if state.stage_step and share_before < LOW_YIELD and 2 * solved > kinds.total():
+            raise Saturated(f"{found}: the data has little left to teach this policy. Begin the next stage.")
+        state.sampling_yield = share_before
+        self.drop_ahead()
+        self.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
+        raise NothingToLearn(f"{found}: {_advice(kinds, state)}")
 
     def _begin_ahead(self, num_prompts: int, step: int) -> None:
         sample = self.fleet.sample_share if self.samples_ahead else _nothing
@@ -238,12 +251,6 @@ class Collector:
             self._ahead.cancel()
             self.prompts.give_back(self._ahead.round.prompts)
             self._ahead = None
-
-    def _kind(self, group: RolloutGroup) -> Informativeness:
-        """Returns the group's kind. Without dynamic sampling every group that can be trained on is informative."""
-        kind = classify(group, self.config.dynamic_sampling.by)
-        unusable = kind in (Informativeness.service_failure, Informativeness.all_filtered)
-        return kind if self.config.dynamic_sampling.enabled or unusable else Informativeness.informative
 
     def _round_size(self, missing: int, share: float) -> int:
         """Returns how many prompts to sample for `missing` groups, at most four for each: by the share of informative
@@ -274,154 +281,10 @@ class Collector:
             temperature=self.config.sampler.temperature,
             top_p=1.0,
             max_response_tokens=self.config.sampler.max_response_tokens,
-            seed=sampling_seed(self.config, step),
+            seed=sampling_seed(self.config.seed, step),
         )
         in_flight = grading.GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
         return Round(prompts=self.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
-
-    def _send_tokens(
-        self, round_: Round, share: Share, rollouts: Sequence[Sequence[RolloutOutline]]
-    ) -> dict[Key, RolloutTokens]:
-        """Sends each prompt's rollouts to the replica that is to prepare them, balanced by tokens. Returns those of
-        this replica."""
-        layout = self.ranks.layout
-        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
-        receivers = {
-            index: layout.replica_ranks(replica)
-            for replica, part in enumerate(balance(sizes, layout.data_parallel))
-            for index in part
-        }
-        with self.stopwatch.measure("exchange_s"):
-            return self.fleet.tokens(share, round_.prompts, receivers)
-
-    def _grade_and_prepare(
-        self,
-        round_: Round,
-        rollouts: Sequence[Sequence[RolloutOutline]],
-        mine: Mapping[Key, RolloutTokens],
-        needed: int,
-        num_first: int,
-        state: RunState,
-    ) -> tuple[list[RolloutGroup], dict[Key, PreparedRollout], dict[Key, ScoreResult]]:
-        """Collects all verdicts of a round, and meanwhile prepares those of `mine` that are in its first `needed`
-        informative groups, of which the first `num_first` are for the first update. Returns (all groups in prompt
-        order, what was prepared, all verdicts)."""
-        shape = partial(
-            shape_reward,
-            max_response_tokens=self.config.sampler.max_response_tokens,
-            num_updates=state.num_updates,
-            config=self.config.shaping,
-        )
-        self.stopwatch.begin("grading")
-        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
-        indices = sorted({index for index, _ in mine})
-        waiting = chunks(indices, sizes, PASSES_A_CHUNK * self.config.trainer.micro_batch_tokens)
-        verdicts: dict[Key, ScoreResult] = {}
-        groups: dict[int, RolloutGroup] = {}
-        kinds: list[Informativeness | None] = [None] * len(rollouts)
-        prepared: dict[Key, PreparedRollout] = {}
-        while len(groups) < len(rollouts):
-            finished = round_.in_flight.take_finished()
-            for part in self.ranks.gather(
-                {key: grading.for_all_ranks(found) for key, found in finished.items()}
-            ):
-                verdicts |= part
-                if part:
-                    self.on_progress()
-            decided = {
-                index: grading.graded_group(
-                    round_.prompts[index], group, [verdicts[index, r.sibling] for r in group], shape
-                )
-                for index, group in enumerate(rollouts)
-                if index not in groups and all((index, r.sibling) in verdicts for r in group)
-            }
-            if not decided:
-                # Collecting verdicts is a collective of all ranks, whose time grows with their number (an estimated
-                # 2 ms with 32 ranks). The interval keeps it at a tenth of the time, up to 400 ranks.
-                interval_s = min(0.02 * max(1.0, self.ranks.layout.world_size / 32), 0.25)
-                round_.in_flight.wait(interval_s)
-                continue
-            groups |= decided
-            for index, group in decided.items():
-                kinds[index] = self._kind(group)
-            kept, is_first = known_to_be_kept(kinds, needed), known_to_be_kept(kinds, num_first)
-            ready = [
-                chunk
-                for chunk in waiting
-                if all(kept[index] is not None and is_first[index] is not None for index in chunk)
-            ]
-            waiting = [chunk for chunk in waiting if chunk not in ready]
-            batches = [
-                {
-                    (index, member.rollout.sibling): mine[index, member.rollout.sibling]
-                    for index in chunk
-                    if kept[index]
-                    for member in groups[index].members
-                }
-                for chunk in ready
-            ]
-            if any(batches):
-                of_update = {
-                    (index, member.rollout.sibling)
-                    for index in groups
-                    if is_first[index]
-                    for member in groups[index].members
-                    if member.in_loss
-                }
-                prepared |= self._prepare([batch for batch in batches if batch], of_update, state)
-                self.stopwatch.begin("grading")
-        return [groups[index] for index in range(len(rollouts))], prepared, verdicts
-
-    def _prepare(
-        self, ready: Sequence[Mapping[Key, RolloutTokens]], of_update: Set[Key], state: RunState
-    ) -> dict[Key, PreparedRollout]:
-        """Computes the log-probabilities of chunks of rollouts, each as one batch, but not the old ones that are left
-        to the first update. Takes all chunks that are ready, because each call loads the reference weights once."""
-        with self.stopwatch.measure("old_logprobs_s"):
-            old = self._logprobs(
-                [{k: row for k, row in chunk.items() if k not in of_update} for chunk in ready]
-            )
-        reference = old
-        with self.stopwatch.measure("reference_logprobs_s"):
-            if self.config.measures_kl and not state.policy_is_reference:
-                with self.policy.reference():
-                    reference = self._logprobs(ready)
-        return {
-            key: PreparedRollout(
-                prompt=row.prompt,
-                token_ids=row.token_ids,
-                sampler_logprobs=row.sampler_logprobs,
-                old_logprobs=old.get(key),
-                reference_logprobs=reference.get(key),
-            )
-            for chunk in ready
-            for key, row in chunk.items()
-        }
-
-    def _num_first(self, num_groups: int) -> int:
-        """Returns how many groups of a step are in its first update, if that computes their old log-probabilities. A KL
-        penalty in the reward needs them before: then 0."""
-        if self.config.algorithm.takes_kl_from_rewards:
-            return 0
-        return -(-num_groups // min(self.config.trainer.updates_per_step, num_groups))
-
-    def _complete(self, prepared: dict[Key, PreparedRollout], groups: Set[int]) -> None:
-        """Computes what was left to the first update for groups that are not in it, because the step is not full."""
-        missing = {k: row for k, row in prepared.items() if k[0] in groups and row.old_logprobs is None}
-        if not missing:
-            return
-        with self.stopwatch.measure("old_logprobs_s"):
-            for key, old in self._logprobs([missing]).items():
-                prepared[key] = completed(prepared[key], old)
-
-    def _logprobs(self, chunks: Sequence[Mapping[Key, RolloutTokens]]) -> dict[Key, FloatArray]:
-        """Returns the [R] log-probabilities of each rollout; every chunk is one batch."""
-        found: dict[Key, FloatArray] = {}
-        for chunk in filter(None, chunks):
-            rows = list(chunk.values())
-            found |= zip(chunk, responses(self.policy.logprobs(token_batch(rows)), rows), strict=True)
-            self.on_progress()
-        return found
 
 
 _ADVICE = {

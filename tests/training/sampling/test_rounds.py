@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.algorithm.selection import Informativeness as Kind
-from nemo_prorl.config import InformativeBy, LengthPenaltyConfig, ShapingConfig
+from nemo_prorl.config import InformativeBy, ShapingConfig
 from nemo_prorl.distributed import Layout
-from nemo_prorl.training.sampling.collector import Collection, NothingToLearn
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
+from nemo_prorl.training.sampling.rounds import Collection, NothingToLearn
 from tests.training.conftest import (
     FAILED,
     MIXED,
@@ -159,50 +159,6 @@ def test_every_layout_collects_the_same_on_every_rank(
 # What is counted
 
 
-@pytest.mark.medium
-@settings(deadline=None)
-@given(
-    scripts=st.lists(st.sampled_from([MIXED, RIGHT, WRONG, [0.5] * 4, FAILED, [None, None, None, 1.0]]), max_size=12)
-)  # fmt: skip
-def test_every_prompt_is_counted_under_its_reason(scripts: list[Any]) -> None:
-    """One round has a prompt of each kind, and one more to keep."""
-    prompts = make_prompts(MIXED, *scripts)
-    config = make_config(prompts_per_step=len(prompts), max_rounds=1, min_fill=0.0, max_failed_share=1.0)
-    collection = make_collector(config, prompts).collect(new_state())
-    expected = {
-        Kind.informative: 1 + scripts.count(MIXED),
-        Kind.all_right: scripts.count(RIGHT),
-        Kind.all_wrong: scripts.count(WRONG),
-        Kind.all_equal: scripts.count([0.5] * 4),
-        Kind.all_filtered: 0,
-        Kind.service_failure: scripts.count(FAILED) + scripts.count([None, None, None, 1.0]),
-    }
-    assert {kind: collection.kinds[kind] for kind in Kind} == expected
-    assert collection.kinds.total() == len(collection.sampled) == len(prompts)
-
-
-@pytest.mark.medium
-@settings(deadline=None, max_examples=200)
-@given(k=st.integers(0, 30), m=st.integers(1, 30), n=st.integers(2, 33), factor=st.floats(0.01, 1.0))
-def test_equal_fractions_are_uninformative(k: int, m: int, n: int, factor: float) -> None:
-    """Each rollout passes k of m tests: the standard deviation of such floats is often not 0."""
-    share = min(k, m) / m
-    config = make_config(
-        prompts_per_step=1, num_rollouts=n, shaping=ShapingConfig(termination_factor=factor), max_rounds=1
-    )
-    with pytest.raises(NothingToLearn):
-        make_collector(config, [make_prompt("p", [share] * n)]).collect(new_state())
-
-
-def test_a_difference_however_small_is_informative() -> None:
-    scores = [1 / 3] * (NUM_ROLLOUTS - 1) + [1 / 3 + 1e-15]
-    assert len(set(scores)) == 2
-    collection = make_collector(make_config(prompts_per_step=1), [make_prompt("p", scores)]).collect(
-        new_state()
-    )
-    assert uids(collection.groups) == ["p"]
-
-
 def test_rewards_are_shaped_and_scores_are_not() -> None:
     shaping = ShapingConfig(overlong_buffer_share=10 / 32, overlong_penalty=0.5)
     prompt = make_prompt("p", MIXED, lengths=[1, 22, 27, 32])  # of 32 tokens, the last 10 cost
@@ -227,18 +183,6 @@ def test_an_all_right_group_with_a_punished_member_is_informative_by_its_rewards
     assert uids(collection.groups) == kept
 
 
-def test_the_length_penalty_is_on_by_the_updates_of_the_run() -> None:
-    penalty = LengthPenaltyConfig(weight=0.5, on_updates=2, off_updates=3)
-    config = make_config(prompts_per_step=1, shaping=ShapingConfig(length_penalty=penalty))
-    rewards = []
-    for num_updates in range(7):
-        prompt = make_prompt("p", MIXED, lengths=[32, 32, 16, 16])  # of 32
-        collection = make_collector(config, [prompt]).collect(new_state(num_updates=num_updates))
-        rewards.append(collection.groups[0].rewards)
-    on, off = pytest.approx((0.5, -0.5, -0.25, 0.75)), (1.0, 0.0, 0.0, 1.0)
-    assert rewards == [on, on, off, off, off, on, on]
-
-
 # Overlong filtering
 
 
@@ -258,13 +202,6 @@ def test_groups_without_a_response_that_ends_are_not_trained_on(enabled: bool) -
     assert uids(collection.groups) == ["one ends", "all end"]
     assert [member.in_loss for member in collection.groups[0].members] == [False, False, False, True]
     assert collection.kinds[Kind.all_filtered] == 1
-
-
-def test_a_step_that_filters_everything_says_so() -> None:
-    prompts = [make_prompt(f"p{index}", MIXED, unfinished=[0, 1, 2, 3]) for index in range(2)]
-    config = make_config(prompts_per_step=2, shaping=ShapingConfig(overlong_filtering=True), max_rounds=1)
-    with pytest.raises(NothingToLearn, match=r"2 all_filtered.*write shaping\.overlong_filtering=false"):
-        make_collector(config, prompts).collect(new_state())
 
 
 # Rounds
@@ -296,16 +233,6 @@ def test_a_round_is_as_large_as_the_yield_asks_and_no_larger_than_four_times(
     assert collection.surplus == tuple(range(8, expected))
     assert collection.num_needed == 8
     assert state.sampling_yield == pytest.approx(0.5 * seen_yield + 0.5)
-
-
-def test_the_yield_that_was_seen_sizes_the_next_step() -> None:
-    sampler, state = ScriptedSampler(), new_state()
-    prompts = make_prompts(*[MIXED, WRONG] * 40)
-    collector = make_collector(make_config(), prompts, sampler=sampler)
-    for _ in range(6):
-        collector.collect(state)
-    assert 0.4 < state.sampling_yield < 0.6
-    assert sampler.num_sampled[-1] > 4
 
 
 @pytest.mark.parametrize(

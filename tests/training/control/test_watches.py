@@ -1,4 +1,4 @@
-"""Each signal on small tables: where it fires, where it must not, and compared with independent arithmetic."""
+"""Each watch on small tables: where it fires, where it must not, and compared with independent arithmetic."""
 
 from __future__ import annotations
 
@@ -12,33 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.config import (
-    ConfigError,
-    ControllerConfig,
-    ControllerMode,
-    FutileResetsConfig,
-    ValidationMean,
-    ValidationPlateauConfig,
-)
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, ValidationMean
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, VALIDATION
 from nemo_prorl.training.control.controller import ResetController
-from nemo_prorl.training.control.replay import judged_metrics
-from nemo_prorl.training.control.signals import (
-    HELD_OUT,
-    SIGNALS,
-    STEP_KEYS,
-    History,
-    standard_error,
-    validations_of,
-)
+from nemo_prorl.training.control.series import STEP_KEYS, History, standard_error
+from nemo_prorl.training.control.watches import WATCHES, Watch
 from tests.training.control.controller_runs import columns, decisions, only
 
 NAN = float("nan")
 FLAT = [0.10, 0.11, 0.10, 0.09, 0.10]
-KL_SPIKE = {"window": 5, "patience": 2, "ratio": 2.0, "num_deviations": 3.0}
-LENGTH = {"window": 5, "patience": 2, "ratio": 1.5, "num_deviations": 3.0}
-NO_EOS = {"window": 5, "patience": 2, "rise": 0.1, "num_deviations": 3.0}
-ENTROPY = {"window": 3, "patience": 2}
+TREND = {"window": 5, "patience": 2, "num_deviations": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +46,7 @@ ENTROPY = {"window": 3, "patience": 2}
     ],
 )
 def test_kl_spike(kl: list[float | None], fires_at: list[int]) -> None:
-    made = decisions(columns(objective__kl_to_reference=kl), only("kl_spike", **KL_SPIKE))
+    made = decisions(columns(objective__kl_to_reference=kl), only("kl_spike", **TREND))
     assert made == [(step, "reset", "kl_spike") for step in fires_at]
 
 
@@ -77,7 +60,7 @@ def test_kl_spike(kl: list[float | None], fires_at: list[int]) -> None:
     ],
 )
 def test_response_length(lengths: list[float], fires_at: list[int]) -> None:
-    made = decisions(columns(response__tokens_mean=lengths), only("response_length", **LENGTH))
+    made = decisions(columns(response__tokens_mean=lengths), only("response_length", **TREND))
     assert made == [(step, "end_stage", "response_length") for step in fires_at]
 
 
@@ -91,7 +74,7 @@ def test_response_length(lengths: list[float], fires_at: list[int]) -> None:
     ],
 )
 def test_no_eos(shares: list[float], fires_at: list[int]) -> None:
-    made = decisions(columns(response__no_eos_share=shares), only("no_eos", **NO_EOS))
+    made = decisions(columns(response__no_eos_share=shares), only("no_eos", **TREND))
     assert made == [(step, "end_stage", "no_eos") for step in fires_at]
 
 
@@ -109,11 +92,11 @@ def test_no_eos(shares: list[float], fires_at: list[int]) -> None:
     ],
 )
 def test_entropy(signal: str, entropies: list[float | None], fires_at: list[int]) -> None:
-    made = decisions(columns(objective__entropy=entropies), only(signal, **ENTROPY))
+    made = decisions(columns(objective__entropy=entropies), only(signal, level_steps=3, patience=2))
     assert made == [(step, "stop", signal) for step in fires_at]
 
 
-DROP = {"patience": 2, "margin": 0.1, "num_standard_errors": 3.0}
+DROP = {"patience": 2, "validation_drop_errors": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -176,7 +159,7 @@ def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
     ],
 )
 def test_validation_plateau(rewards: list[float | None], fires_at: list[int]) -> None:
-    config = only("validation_plateau", patience=3, min_delta=0.01)
+    config = only("validation_plateau", patience=3)
     made = decisions(columns(validation__domain_mean_score=rewards), config)
     assert made == [(step, "reset", "validation_plateau") for step in fires_at]
 
@@ -185,7 +168,7 @@ def with_resets(*, patience: int = 2, **options: Any) -> ControllerConfig:
     """Returns a controller in which a plateau of two validations resets, futile resets end the stage, and no other
     signal acts."""
     config = only("futile_resets", patience=patience, **options)
-    config.validation_plateau = ValidationPlateauConfig(patience=2, min_delta=0.01)
+    config.validation_plateau, config.patience.validation_plateau = ControllerAction.reset, 2
     return config
 
 
@@ -285,7 +268,7 @@ def test_the_trend_is_median_and_mad_in_array_arithmetic(
     before, recent = logs[-8:-3], logs[-3:]
     spread = np.median(np.abs(before - np.median(before))) / NormalDist().inv_cdf(0.75)
     limit = np.median(before) + max(np.log(ratio), num_deviations * spread)
-    config = only("kl_spike", window=5, patience=3, ratio=ratio, num_deviations=num_deviations)
+    config = only("kl_spike", window=5, patience=3, limit=ratio, num_deviations=num_deviations)
     record: dict[str, Any] = {}
     controller = ResetController(ControllerConfig())  # manual: only collects
     for record in columns(objective__kl_to_reference=values):
@@ -293,7 +276,8 @@ def test_the_trend_is_median_and_mad_in_array_arithmetic(
     history = controller._history
     assert history is not None
     if abs(recent.min() - limit) > 1e-4 * max(1.0, abs(limit)):
-        assert (SIGNALS["kl_spike"](history, config) is not None) == (recent.min() > limit)
+        (kl_spike,) = [watch for watch in WATCHES if watch.name == "kl_spike"]
+        assert (kl_spike.judge(history, config) is not None) == (recent.min() > limit)
 
 
 @pytest.mark.medium
@@ -334,7 +318,9 @@ def test_the_standard_error_is_no_smaller_than_that_of_simulated_validations() -
             validation__math__score=[difficulty.mean(), difficulty.mean() - 1e-6],
             validation__math__num_rollouts=[60 * 16, 60 * 16],
         )
-        controller = ResetController(only("validation_drop", patience=1, margin=0.0, num_standard_errors=0.0))
+        controller = ResetController(
+            only("validation_drop", patience=1, limit=0.0, validation_drop_errors=0.0)
+        )
         decision = [controller.observe(record) for record in records][-1]
         assert decision is not None
         spread = (means[0] - means[1]).std()
@@ -381,7 +367,7 @@ def two_domains(
 def test_a_large_domain_does_not_hide_that_a_small_one_improves(
     mean: ValidationMean, fires_at: list[int]
 ) -> None:
-    config = only("validation_plateau", patience=3, min_delta=0.01)
+    config = only("validation_plateau", patience=3)
     config.validation_mean = mean
     made = decisions(two_domains([0.5] * 4, [0.1, 0.13, 0.16, 0.19]), config)
     assert [step for step, _, _ in made] == fires_at
@@ -393,7 +379,7 @@ def test_the_standard_error_of_the_mean_over_domains() -> None:
     history = History(stage="main", since=0, step=0)
     for record in two_domains([0.5, 0.4], [0.3, 0.2], num_rollouts=100.0):
         history = history.extended(record, only("validation_drop"))
-    first, last = validations_of(history, "validation/domain_mean_score")
+    first, last = history.validations("validation/domain_mean_score")
     variances = [
         (0.5 * 0.5 / 100 + 0.3 * 0.7 / 100) / 4,
         (0.4 * 0.6 / 100 + 0.2 * 0.8 / 100) / 4,
@@ -405,7 +391,7 @@ def test_the_standard_error_of_the_mean_over_domains() -> None:
 def test_resets_do_not_follow_one_another_without_end_where_each_is_followed_by_a_drop() -> None:
     """The best value is 0.5, both before the first reset and after each."""
     config = only("validation_drop", patience=1)
-    config.futile_resets = FutileResetsConfig(patience=2)
+    config.futile_resets = ControllerAction.end_stage
     rewards = [0.5, 0.2] * 4
     found = decisions(two_domains(rewards, rewards), config)
     assert [action for _, action, _ in found][:3] == ["reset", "reset", "end_stage"]
@@ -454,35 +440,19 @@ def test_a_warning_is_remembered_over_a_restart() -> None:
     assert made == [3, 6, 9]
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.5])
-def test_the_limit_of_effective_samples_is_a_share(share: float) -> None:
-    with pytest.raises(ConfigError, match=r"controller\.effective_sample\.share"):
-        only("effective_sample", share=share)
+# What every watch needs of the history
 
 
-# What every signal needs of the history
-
-
-def test_a_history_keeps_the_metric_of_every_signal() -> None:
-    """A signal whose metric is not kept never fires."""
-    for mean in ValidationMean:
-        judged = judged_metrics(ControllerConfig(validation_mean=mean))
-        assert judged.keys() == SIGNALS.keys()
-        kept = {*STEP_KEYS, *HELD_OUT.values(), VALIDATION}
-        assert {signal: metric for signal, metric in judged.items() if metric not in kept} == {}
-
-
-@pytest.mark.parametrize("signal", SIGNALS)
-def test_a_history_reaches_as_far_back_as_every_signal_looks(signal: str) -> None:
+@pytest.mark.parametrize("watch", WATCHES, ids=lambda watch: watch.name)
+def test_a_history_keeps_the_metric_of_every_watch_and_reaches_as_far_back_as_it_looks(watch: Watch) -> None:
+    """A watch whose metric is not kept never fires."""
+    assert watch.metric in {*STEP_KEYS, VALIDATION}
     config = ControllerConfig()
-    options, metric = getattr(config, signal), judged_metrics(config)[signal]
-    options.patience = 150
-    if hasattr(options, "window"):
-        options.window = 170
-    needed = options.patience + getattr(options, "window", 0)
+    setattr(config.patience, watch.name, 150)
+    config.limits.window = config.limits.level_steps = 170
     history = History(stage="main", since=0, step=0)
-    for step in range(1, needed + 50):
-        values = {metric: 0.5} if metric != VALIDATION else {"validation/math/score": 0.5}
-        history = history.extended({"step": step, **values}, config)
-    assert all(len(points) >= needed for points in history.series.values())
+    key = watch.metric if watch.metric != VALIDATION else "validation/math/score"
+    for step in range(1, 400):
+        history = history.extended({"step": step, key: 0.5}, config)
+    assert len(history.series[key]) >= 320
     assert len(history.series) == 1

@@ -1,0 +1,446 @@
+"""Checks of a run's health from its records, each a sentence with numbers: one table, CHECKS, for report and log.
+
+The report shows every result. The training log gets a line when a warning lasts, and another when it has passed
+(Alarms). What a hard reset could cure (stalled validation, KL, entropy, length) is judged by the watches of the reset
+controller with the run's own numbers, so that report and controller never disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from math import inf
+from statistics import fmean, median
+from typing import Any, NamedTuple, TypeVar
+
+from nemo_prorl.config import (
+    ControllerAction,
+    ControllerConfig,
+    ControllerMode,
+    Objective,
+    RatioLevel,
+)
+from nemo_prorl.run_folder.validation_metrics import EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
+from nemo_prorl.training.control.controller import Decision, WatchingController
+from nemo_prorl.training.control.series import (
+    ENTROPY,
+    HELD_OUT,
+    MIN_VALIDATIONS,
+    ROLLOUTS,
+    UPDATES_BEHIND,
+    WRONG_TENSORS,
+    History,
+    Validation,
+    slope_in_errors,
+    standard_error,
+    steady_growth,
+)
+from nemo_prorl.training.control.watches import FAULTS
+
+RECENT = 20
+"""Number of newest training steps that count as recent."""
+FIRST = 5
+"""Number of steps at the beginning and at the end of a run whose mean entropies are compared."""
+PATIENCE = 3
+"""Consecutive steps with a warning before the log gets it, because one step may be an exception."""
+CALM = RECENT
+"""Consecutive steps without a warning after which it has passed; until then the log does not repeat it."""
+OVERDUE = 2.0
+"""Largest number of validation intervals without a validation."""
+NUM_SINCE = 3
+"""Least number of validations without a new best until the best is long past."""
+PAST_SHARE = 0.5
+"""Least share of the steps between the first and the newest validation that have passed since the best."""
+FALL_ERRORS = 3.0
+"""Least number of standard errors by which the slope of pass@k is below 0; the error is an upper bound."""
+GRAD_SPIKE = 10.0
+"""Largest ratio of the recent gradient norm to the whole run's, both as medians."""
+PASS_AT = f"{VALIDATION}pass_at_"
+
+_Config = TypeVar("_Config", bound=Any)
+
+
+class Check(NamedTuple):
+    """The result of a check; a warning if `is_fine` is false."""
+
+    title: str
+    is_fine: bool
+    text: str
+
+
+Result = tuple[bool, str] | None
+"""A check's result: whether the run is fine, and a sentence about it. None if the check does not apply."""
+
+
+class PassAt(NamedTuple):
+    """The share of a validation's prompts that some of k rollouts solve."""
+
+    step: int
+    k: int
+    share: float
+    num_prompts: float
+
+
+class Followed:
+    """A run up to its newest record, as the checks see it. Keeps only what they need, so it hardly grows."""
+
+    def __init__(self, stage: str, options: Mapping[str, Any]) -> None:
+        """stage: the one that began last. options: all of its options by their full names."""
+        self.stage, self.options = stage, options
+        config = _with_options(ControllerConfig(), options, "controller")
+        self._controller = WatchingController(dataclasses.replace(config, mode=ControllerMode.automatic))
+        self.decisions: list[Decision] = []
+        """Decisions that a controller in mode automatic, with the stage's options, would have made in this stage."""
+        self.last: Mapping[str, Any] = {}
+        """The newest record."""
+        self.steps: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
+        """Records of the newest training steps, oldest first."""
+        self.grad_norms: list[float] = []
+        """Gradient norms of all training steps, oldest first."""
+        self.num_validations, self.last_validation = 0, 0
+        """Number of validations so far, and the step after which the last one was."""
+        self.held_out = HELD_OUT[config.validation_mean]
+        """The mean reward that the reset controller uses."""
+        self.whole = History(stage=stage, since=0, step=0)
+        """The validations that measured the same as the newest, without early ones."""
+        self.pass_at: list[PassAt] = []
+        """The same validations, as far as they have more than one rollout of a prompt, oldest first."""
+        self.entropies: list[float] = []
+        """Entropies of the run's first steps."""
+        self.last_reset = -1
+        """Step after which the policy last became the reference; -1: it never did."""
+
+    def observe(self, record: Mapping[str, Any]) -> None:
+        """Adds a record of metrics.jsonl."""
+        before, self.last = self.last, record
+        if before and int(record.get("num_resets", 0)) > int(before.get("num_resets", 0)):
+            # A stage's reset happens before its first step, a controller's at the end of the step that records it.
+            is_of_start = record["stage"] != before["stage"]
+            self.last_reset = int(before["step"] if is_of_start else record["step"])
+        if record["stage"] == self.stage and (decision := self._controller.observe(record)):
+            self.decisions.append(decision)
+        if PROMPT_MEAN in record:
+            self.num_validations, self.last_validation = self.num_validations + 1, int(record["step"])
+            self._add_validation(record)
+        if "reward/mean" in record:
+            self.steps.append(record)
+            if len(self.entropies) < FIRST and ENTROPY in record:
+                self.entropies.append(float(record[ENTROPY]))
+            if "optimizer/grad_norm" in record:
+                self.grad_norms.append(float(record["optimizer/grad_norm"]))
+
+    def _add_validation(self, record: Mapping[str, Any]) -> None:
+        if record.get(MEASUREMENT, "") != self.whole.measurement:
+            self.whole, self.pass_at = History(stage=self.stage, since=0, step=0), []
+        self.whole = self.whole.extended(record, ControllerConfig())
+        k = max((int(key.removeprefix(PASS_AT)) for key in record if key.startswith(PASS_AT)), default=1)
+        num_prompts = float(record.get(f"{VALIDATION}num_prompts", 0.0))
+        if k > 1 and num_prompts and EARLY not in record:
+            self.pass_at.append(PassAt(int(record["step"]), k, float(record[f"{PASS_AT}{k}"]), num_prompts))
+
+    def checks(self) -> list[Check]:
+        """Returns the results of all checks that apply."""
+        results = {title: check(self) for title, check in CHECKS.items()}
+        return [Check(title, *result) for title, result in results.items() if result is not None]
+
+    def recent(self, key: str) -> list[float]:
+        """Returns the values of a metric in the recent training steps, oldest first."""
+        return [float(record[key]) for record in self.steps if key in record]
+
+
+def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _Config:
+    """Returns `config` with the values among the run's options."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        default, name = getattr(config, field.name), f"{prefix}.{field.name}"
+        if dataclasses.is_dataclass(default):
+            values[field.name] = _with_options(default, options, name)
+        elif name in options:
+            recorded = options[name]
+            values[field.name] = type(default)[recorded] if isinstance(default, Enum) else recorded
+    return dataclasses.replace(config, **values)
+
+
+def _figure(value: float) -> str:
+    """Returns a number with three digits, and no exponent for a large one: 0.123, 3.45, 12,345."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _within(
+    measure: Callable[[Followed], float | None],
+    text: str,
+    advice: str | Callable[[Followed], str],
+    *,
+    at_least: float = -inf,
+    at_most: float = inf,
+) -> Callable[[Followed], Result]:
+    """Returns a check of one number. text: a format with the number; advice: what follows it in a warning."""
+
+    def check(run: Followed) -> Result:
+        value = measure(run)
+        if value is None:
+            return None
+        is_fine = at_least <= value <= at_most
+        more = "" if is_fine else advice if isinstance(advice, str) else advice(run)
+        return is_fine, f"{text.format(value)}{more}."
+
+    return check
+
+
+def _informative_share(run: Followed) -> float | None:
+    shares = run.recent("dynamic_sampling/informative_share")
+    return fmean(shares) if shares else None
+
+
+def _entropy(run: Followed) -> float | None:
+    """Takes the newest steps, since a policy that learns becomes more certain."""
+    recent = run.recent(ENTROPY)[-FIRST:]
+    return fmean(recent) if recent else None
+
+
+def _cooler(run: Followed) -> str:
+    solved, temperature = run.recent("reward/pass_rate")[-FIRST:], run.options.get("sampler.temperature", 1.0)
+    return (
+        f" at temperature {temperature:g}, and {fmean(solved):.0%} are right: most of what is sampled is noise, where "
+        f"a model that samples well has 0.2 to 2. Lower sampler.temperature, such as to {temperature * 2 / 3:.1g}"
+    )
+
+
+def _smaller_updates(run: Followed) -> str:
+    advice, options = ": the updates of a step are too large or too many", run.options
+    if options.get("algorithm.objective") == Objective.clip.name and not options.get("algorithm.dual_clip"):
+        advice += ", and such a token can outweigh all others. Set algorithm.dual_clip=3"
+    return advice
+
+
+def _failed_share(run: Followed) -> float | None:
+    failed = sum(run.recent("dynamic_sampling/num_failed_rollouts"))
+    # Of all recent steps, because the last one may lack a domain.
+    counts = {key for step in run.steps for key in step if key.startswith("reward/")}
+    graded = sum(sum(run.recent(key)) for key in counts if key.endswith("/num_rollouts"))
+    return failed / (failed + graded) if graded else None
+
+
+def _clipped_share(run: Followed) -> float | None:
+    """None for ratios of whole responses: GSPO (arXiv 2507.18071, section 5.2) clips a hundred times as many tokens as
+    GRPO by design."""
+    shares = [run.recent(f"objective/{which}_fraction") for which in ("clip_low", "clip_high", "dual_clip")]
+    if run.options.get("algorithm.ratio_level") == RatioLevel.sequence.name or not all(shares):
+        return None
+    return sum(map(fmean, shares))
+
+
+def _exposed_share(run: Followed) -> float | None:
+    step_s = sum(run.recent("time/step_s"))
+    return sum(run.recent("grading/exposed_s")) / step_s if step_s else None
+
+
+def _validates(run: Followed) -> Result:
+    if not run.num_validations:
+        return False, (
+            "No held-out prompts were ever sampled: set data.validation, or nothing shows whether training helps."
+        )
+    since = int(run.last["step"]) - run.last_validation
+    interval = run.options.get("validation.interval", 0)
+    is_overdue = bool(interval) and since > OVERDUE * interval
+    late = f": {since} steps ago, where one is due every {interval}" if is_overdue else ""
+    return not is_overdue, (
+        f"{run.num_validations} validations, the last at step {run.last_validation:,}{late}."
+    )
+
+
+def best_is_recent(validations: Sequence[Validation]) -> tuple[bool, str]:
+    """Judges whether the best validation (of equal ones the last) is recent."""
+    first, last = validations[0], validations[-1]
+    best = max(validations, key=lambda one: (one.reward, one.step))
+    num_since = len({one.step for one in validations if one.step > best.step})
+    share = (last.step - best.step) / max(1, last.step - first.step)
+    text = f"The best held-out reward, {best.reward:.3f}, was measured at step {best.step:,}"
+    if num_since < NUM_SINCE or share < PAST_SHARE:
+        return True, f"{text}."
+    error = standard_error(best, last)
+    noise = f", {(best.reward - last.reward) / error:.1f} standard errors less" if error else ""
+    return False, (
+        f"{text} of {last.step:,}. None of the {num_since} validations since was better; the last has "
+        f"{last.reward:.3f}{noise}. Steps since then have gained nothing that shows: go back "
+        "(controller.reset_to=best), change something, or end the stage."
+    )
+
+
+def keeps_solving(validations: Sequence[PassAt], entropy_change: float) -> Result:
+    """Judges whether pass@k has not fallen, over the whole run or its newer half; None if too few validations measured
+    it. entropy_change: share by which the entropy has changed since the run began."""
+    points = [(one.step, one.share) for one in validations if one.k == validations[-1].k]
+    if len(points) < MIN_VALIDATIONS:
+        return None
+    k, num_prompts = validations[-1].k, validations[-1].num_prompts
+    windows = [points, points[len(points) // 2 :]]
+    falls = [window for window in windows if slope_in_errors(window, num_prompts) <= -FALL_ERRORS]
+    (then, before), (_, now) = (falls or windows)[0][0], points[-1]
+    if not falls:
+        return True, f"pass@{k} is {now:.3f}, and was {before:.3f} at step {then:,}."
+    narrower = f", while the entropy fell by {-entropy_change:.0%}" if entropy_change < -0.5 else ""
+    return False, (
+        f"pass@{k} has fallen from {before:.3f} at step {then:,} to {now:.3f}{narrower}: the policy solves fewer "
+        f"different problems than it could. More exploration (temperature, clip_high, entropy) or a reset may help."
+    )
+
+
+def _keeps_solving(run: Followed) -> Result:
+    recent, level = run.recent(ENTROPY)[-FIRST:], fmean(run.entropies or [0.0])
+    return keeps_solving(run.pass_at, fmean(recent) / level - 1 if recent and level > 0 else 0.0)
+
+
+def _best_is_recent(run: Followed) -> Result:
+    validations = run.whole.validations(run.held_out)
+    return best_is_recent(validations) if validations else None
+
+
+def _controller_is_content(run: Followed) -> Result:
+    """Judges by the newest decision since the last reset, or a recent warning. Faults have a check of their own."""
+    since = {ControllerAction.warn: int(run.last["step"]) - RECENT}
+    decisions = [
+        decision
+        for decision in run.decisions
+        if decision.signal not in FAULTS and decision.step > since.get(decision.action, run.last_reset)
+    ]
+    if not decisions:
+        return True, "No watch fires: validation, KL, entropy and length are within its limits."
+    last = max(decisions, key=lambda one: (one.action is not ControllerAction.warn, one.step))
+    if last.action is ControllerAction.warn:
+        return False, f"It warns ({last.signal}) at step {last.step:,}: {last.reason}"
+    return False, (
+        f"In mode automatic it would ask for {last.action.name.replace('_', ' ')} ({last.signal}) at step "
+        f"{last.step:,}: {last.reason}"
+    )
+
+
+def _engines_agree(run: Followed) -> Result:
+    """Applies the watches of faults to the recent steps."""
+    values = run.recent(ROLLOUTS)
+    if not values:
+        return None
+    difference = f"Log-probabilities differ by {fmean(values):.2g} nats a token"
+    since = int(run.last["step"]) - RECENT
+    mismatches = [one for one in run.decisions if one.signal in FAULTS and one.step > since]
+    repeated = sum(value > 0 for value in run.recent(WRONG_TENSORS))
+    if mismatches:
+        last = mismatches[-1]
+        text = f"At step {last.step:,}: {last.reason} The policy trains on another policy's rollouts."
+    elif repeated:
+        text = f"{difference}. {repeated} recent refits brought wrong tensors and were repeated: run.log names them."
+    elif any(run.recent(UPDATES_BEHIND)):
+        text = f"{difference}, from weights that are one step old (sampler.ahead)."
+    else:
+        text = f"{difference}."
+    return not mismatches and not repeated, text
+
+
+def _gradients_are_steady(run: Followed) -> Result:
+    recent = run.recent("optimizer/grad_norm")
+    if len(run.grad_norms) < 2 * RECENT:
+        return None
+    times = median(recent) / max(median(run.grad_norms), 1e-12)
+    text = f"The recent gradient norm is {_figure(times)} times the run's median."
+    growth = steady_growth(run.grad_norms)
+    if growth is None:
+        return times <= GRAD_SPIKE, text
+    num_steps, before, now = growth
+    return False, (
+        f"{text} It has grown steadily for {num_steps:,} steps, from {_figure(before)} to {_figure(now)}, which often "
+        "precedes instability: look at the clip, the ratios and the learning rate."
+    )
+
+
+CHECKS: dict[str, Callable[[Followed], Result]] = {
+    "Validation": _validates,
+    "Best validation": _best_is_recent,
+    "Pass@k": _keeps_solving,
+    "Reset controller": _controller_is_content,
+    # Reasoning models sample at 0.2 to 2 nats; SmolLM2-135M has 5 at temperature 1.2, and solves less than half of what
+    # it solves at 0.8 (experiments/real_model.md).
+    "Temperature": _within(_entropy, "Rollouts have {:.2g} nats of entropy a token", _cooler, at_most=3.5),
+    "Sampler and trainer": _engines_agree,
+    # At a quarter a step samples four times what it trains on.
+    "Yield of dynamic sampling": _within(
+        _informative_share,
+        "{:.0%} of the recent prompts are informative",
+        ": most of the sampling is wasted. Change the mix of prompts",
+        at_least=0.25,
+    ),
+    # A healthy service grades everything.
+    "Grading": _within(
+        _failed_share,
+        "{:.2%} of the recent rollouts were not graded",
+        ": look at the reward service's log",
+        at_most=0.001,
+    ),
+    "Clipping": _within(
+        _clipped_share,
+        "{:.1%} of the recent tokens are clipped",
+        ": the updates of a step are too large or too many",
+        at_most=0.1,
+    ),
+    # The policy's largest move on one token, which no mean shows.
+    "Largest ratio": _within(
+        lambda run: max(run.recent("objective/ratio_max"), default=None),
+        "The largest recent ratio of current to old probability is {:.3g}",
+        _smaller_updates,
+        at_most=10.0,
+    ),
+    "Gradients": _gradients_are_steady,
+    "Grading time": _within(
+        _exposed_share,
+        "{:.0%} of step time is spent waiting for grading",
+        ": give the reward service more workers or nodes",
+        at_most=0.2,
+    ),
+}
+"""Title -> check. To add one, write a function and its line here."""
+AT_ONCE = frozenset({"Temperature"})
+"""Checks that the log repeats after one step: the entropy of thousands of tokens is no exception."""
+
+
+class Alarms:
+    """The lines of the training log about the warnings of one stage, which `observe` follows record by record. They
+    follow from the records alone, so a resumed run, which reads the records up to its checkpoint first, does not repeat
+    them. An alarm never stops a run."""
+
+    def __init__(self, stage: str, options: Mapping[str, Any]) -> None:
+        """stage, options: as Followed has them."""
+        self._followed = Followed(stage, options)
+        self._num_bad: dict[str, int] = {}
+        """Title of a check -> number of steps, up to the newest, for which it has warned without a break."""
+        self._num_calm: dict[str, int] = {}
+        """Title of an alarm that has not passed -> number of steps, up to the newest, without its warning."""
+        self._failed = False
+
+    def observe(self, record: Mapping[str, Any]) -> list[str]:
+        """Returns the lines to log after `record` of metrics.jsonl, usually none."""
+        if self._failed:
+            return []
+        said = []
+        try:
+            self._followed.observe(record)
+            if "reward/mean" not in record:
+                return []
+            for check in self._followed.checks():
+                title, step = check.title, record["step"]
+                self._num_bad[title] = 0 if check.is_fine else self._num_bad.get(title, 0) + 1
+                if title in self._num_calm:
+                    self._num_calm[title] = self._num_calm[title] + 1 if check.is_fine else 0
+                    if self._num_calm[title] == CALM:
+                        del self._num_calm[title]
+                        said.append(f"passed after step {step}: {title}: {check.text}")
+                elif self._num_bad[title] == (1 if title in AT_ONCE else PATIENCE):
+                    self._num_calm[title] = 0
+                    said.append(f"alarm after step {step}: {title}: {check.text}")
+        except Exception as error:  # a defect in a check must not end the run
+            self._failed = True
+            return [
+                f"the checks cannot judge the record of step {record.get('step')} ({type(error).__name__}: {error}): "
+                "no more alarms until the run is started again"
+            ]
+        return said
