@@ -95,11 +95,9 @@ def _equal(answer: Value, gold: Value) -> Rule | None:
     if isinstance(answer, Relation) and not isinstance(gold, Relation):
         if answer.modulus is not None:
             return relations.residue(answer, gold, _equal)
-        return (
-            _set_rule(answer, gold)
-            if _are_sets(answer, gold)
-            else relations.value_of_chain(answer, gold, _equal)
-        )
+        if _are_sets(answer, gold):
+            return _set_rule(answer, gold)
+        return relations.value_of_chain(answer, gold, _equal)
     if isinstance(gold, Relation) and not isinstance(answer, Relation) and (value := named(gold)) is not None:
         return _equal(answer, value)
     return _RULES[type(gold)](answer, gold)
@@ -237,11 +235,7 @@ def _same_quantity(answer: Quantity, gold: Quantity) -> Rule | None:
 def _total(items: Sequence[Value]) -> Quantity | None:
     """Returns the sum of quantities of one dimension in the unit of the last one; None for other values."""
     quantities = [item for item in items if isinstance(item, Quantity) and isinstance(item.size, Number)]
-    if (
-        not quantities
-        or len(quantities) < len(items)
-        or len({item.unit.dimension for item in quantities}) > 1
-    ):
+    if len(quantities) < len(items) or len({item.unit.dimension for item in quantities}) != 1:
         return None
     last = quantities[-1].unit
     sizes = (item.size.value * sympy.Rational(str(item.unit.scale / last.scale)) for item in quantities)
@@ -399,7 +393,7 @@ def _equal_matrix(answer: Value, gold: Matrix) -> Rule | None:
             return _equal_ordered(answer, Several("tuple", line, answer.brackets))
         case Expression() if (vector := _vector(answer)) is not None:
             return _equal_matrix(vector, gold)
-    if not isinstance(answer, Matrix) or answer.kind != gold.kind or len(answer.rows) != len(gold.rows):
+    if not isinstance(answer, Matrix) or answer.kind != gold.kind:
         return None
     ours, golds = ([Several("tuple", row) for row in matrix.rows] for matrix in (answer, gold))
     return Rule(gold.kind).when(

@@ -164,12 +164,8 @@ def constant_ratio(one: Any, other: Any) -> Any | None:
 def with_constant_of(value: Any, gold: Any) -> Any:
     """Returns an antiderivative with the gold's name for its constant: x^2 + c for x^2 + C."""
     ours, golds = (
-        [
-            symbol
-            for symbol in one.free_symbols
-            if symbol.name in _CONSTANTS and one.is_Add and symbol in one.args
-        ]
-        for one in (value, gold)
+        [one for one in sums.free_symbols if one.name in _CONSTANTS and sums.is_Add and one in sums.args]
+        for sums in (value, gold)
     )
     is_other = len(ours) == len(golds) == 1 and ours[0] not in gold.free_symbols
     return value.subs(ours[0], golds[0]) if is_other else value

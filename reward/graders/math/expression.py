@@ -60,12 +60,8 @@ def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[A
     value = parser.sum()
     if parser.node is not None:
         raise Unreadable(f"`{show([parser.node])}` stands where no part of an expression can stand")
-    if (
-        parser.has_variables
-        and not parser.pending
-        and isinstance(value, sympy.Expr)
-        and not value.free_symbols
-    ):
+    is_constant = isinstance(value, sympy.Expr) and not value.free_symbols
+    if is_constant and parser.has_variables and not parser.pending:
         parser.pending.add("simplify")  # x^0 is not yet 1
     return value, frozenset(parser.pending)
 
@@ -107,8 +103,7 @@ class _Parser:
     def _signed(self) -> Any:
         sign = 1
         while self._is("+", "-"):
-            assert self.node is not None
-            sign = -sign if self.node.text == "-" else sign
+            sign = -sign if self._is("-") else sign
             self._at += 1
         return sign * self._product()
 
@@ -136,21 +131,15 @@ class _Parser:
         return value
 
     def _times(self, one: Any, other: Any) -> Any:
-        if (
-            isinstance(one, sympy.MatrixBase)
-            and isinstance(other, sympy.MatrixBase)
-            and not (one.is_Identity or other.is_Identity)
-        ):
+        are_matrices = isinstance(one, sympy.MatrixBase) and isinstance(other, sympy.MatrixBase)
+        if are_matrices and not (one.is_Identity or other.is_Identity):
             self.pending.add("matrix product")
         return one * other
 
     def _signed_factor(self) -> Any:
-        if self._is("-", "+"):
-            assert self.node is not None
-            sign = -1 if self.node.text == "-" else 1
-            self._at += 1
-            return sign * self._factor()
-        return self._factor()
+        sign = -1 if self._is("-") else 1
+        self._at += self._is("-", "+")
+        return sign * self._factor()
 
     def _begins_factor(self) -> bool:
         node = self.node
@@ -159,14 +148,9 @@ class _Parser:
         if node.kind == "number":  # 2^n3^n, 7!3!
             before = self._nodes[self._at - 1]
             following = self._ahead()
-            is_power = (
-                before.kind == "close" and following is not None and following.kind == "sup"
-            )  # (n-2)2^n
-            if (
-                before.kind != "sup"
-                and before not in (Node("mark", "!"), Node("letter", "i"))
-                and not is_power
-            ):
+            is_power = following is not None and following.kind == "sup"
+            is_apart = before.kind == "sup" or before in (Node("mark", "!"), Node("letter", "i"))
+            if not is_apart and not (before.kind == "close" and is_power):  # (n-2)2^n
                 raise Unreadable(f"a number follows a value without a sign: `{node.text}`")
             return True
         if node.text == "|":
@@ -234,13 +218,9 @@ class _Parser:
             if len({*digits[-3:]}) == 1:  # 0.333...
                 return repeating(digits[:-3], digits[-1])
         value = sympy.Rational(digits)
-        if (
-            following is not None
-            and following.kind == "frac"
-            and digits.isdigit()
-            and all(map(_is_digits, following.parts))
-        ):
-            self._at += 1  # 7 3/4
+        is_mixed = digits.isdigit() and following is not None and following.kind == "frac"
+        if following is not None and is_mixed and all(map(_is_digits, following.parts)):  # 7 3/4
+            self._at += 1
             return value + self._fraction(following)
         return value
 
@@ -248,12 +228,8 @@ class _Parser:
         above, below = node.parts
         if not (above and below):
             raise Unreadable("a part of a fraction is missing")
-        if (
-            above[0] in _DIFFERENTIALS
-            and below[0] in _DIFFERENTIALS
-            and below[1:]
-            and below[1].kind == "letter"
-        ):
+        is_derivative = above[0] in _DIFFERENTIALS and below[0] in _DIFFERENTIALS
+        if is_derivative and below[1:] and below[1].kind == "letter":
             name = f"\\frac{{{show(above)}}}{{{show(below)}}}"
             if len(above) > 1 + (above[1:] != () and above[1].kind == "sup"):  # dy/dx is a name
                 return symbol(name)
@@ -273,11 +249,8 @@ class _Parser:
                 return self._powers(sympy.Function(node.text)(*arguments))
         if node.text == "C" and (chosen := self._choose()) is not None:
             return self._powers(chosen)
-        if (
-            node.text in _CONSTANTS
-            and node.text not in self._bound
-            and (self.node is None or self.node.kind != "sub")
-        ):
+        is_indexed = self.node is not None and self.node.kind == "sub"
+        if node.text in _CONSTANTS and node.text not in self._bound and not is_indexed:
             return self._powers(_CONSTANTS[node.text])
         return self._powers(self._indexed(node.text))
 
@@ -321,11 +294,8 @@ class _Parser:
                 value = raised(value, self._inner(node.parts[0]))
             elif node.text == "!" and self.node == Node("mark", "!"):
                 self._at += 1
-                value = (
-                    sympy.factorial2(value)
-                    if not value.is_number or value <= MAX_FACTORIAL
-                    else factorial(value)
-                )
+                is_small = not value.is_number or value <= MAX_FACTORIAL
+                value = sympy.factorial2(value) if is_small else factorial(value)
             elif node.text == "!":
                 value = factorial(value)
             elif node.text == "^\\circ":

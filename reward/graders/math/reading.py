@@ -332,11 +332,8 @@ def _set(inner: list[Node]) -> Value:
     places = (place for place, node in enumerate(inner[:8]) if place and node.text in ("\\mid", "|", ":"))
     bar = next(places, 0)
     members = stripped(inner[:bar])
-    if (
-        members
-        and members[0].kind == "letter"
-        and (len(members) == 1 or any(is_sign_of("\\in")(node) for node in members))
-    ):
+    is_described = len(members) == 1 or any(map(is_sign_of("\\in"), members))
+    if members and members[0].kind == "letter" and is_described:
         if len(members) > 1 and members[-1].text != "\\mathbb{R}":
             raise Unreadable("a set over other than the real numbers")
         return _statement(inner[bar + 1 :])
