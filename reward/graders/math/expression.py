@@ -14,16 +14,7 @@ from typing import Any
 import sympy
 
 from reward.graders.math.arithmetic import binomial, factorial, raised, repeating, root, rounded, symbol
-from reward.graders.math.nodes import (
-    Node,
-    Nodes,
-    Unreadable,
-    closing,
-    is_comma,
-    is_sign_of,
-    show,
-    split,
-)
+from reward.graders.math.nodes import Node, Nodes, Unreadable, closing, is_comma, is_sign_of, show, split
 from reward.graders.safe import MAX_FACTORIAL
 
 _SIMPLE = {

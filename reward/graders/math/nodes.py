@@ -30,7 +30,6 @@ class Node:
 Nodes = tuple[Node, ...]
 
 
-# ------------------------------------------------------------------------------------- one spelling
 def show(nodes: Iterable[Node]) -> str:
     r"""Returns nodes as LaTeX in one spelling.
 
@@ -83,7 +82,6 @@ def _piece(node: Node) -> str:
     return node.text
 
 
-# ------------------------------------------------------------------------------------- runs of nodes
 def stripped(nodes: Iterable[Node]) -> list[Node]:
     """Returns nodes without the spaces at both ends."""
     found = [*nodes]

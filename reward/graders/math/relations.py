@@ -14,16 +14,7 @@ import sympy
 from reward.graders.math import words
 from reward.graders.math.equality import constant_ratio
 from reward.graders.math.rules import Rule
-from reward.graders.math.values import (
-    Expression,
-    Number,
-    Quantity,
-    Ratio,
-    Relation,
-    Several,
-    Text,
-    Value,
-)
+from reward.graders.math.values import Expression, Number, Quantity, Ratio, Relation, Several, Text, Value
 
 Equal = Callable[[Value, Value], Rule | None]
 OPTIONS = tuple("ABCDEFGH")

@@ -166,7 +166,6 @@ def _holds(value: Value, name: Value) -> bool:
     return bool(value.value.free_symbols & name.value.free_symbols)
 
 
-# ------------------------------------------------------------------------------------- the comparison
 def same_set(ours: RealSet, golds: RealSet, equal: Equal) -> Rule | None:
     """Compares two sets: as sets of numbers ((1,2] and (2,3) together are (1,3)), else part by part."""
     if ours.name is not None and golds.name is not None and not same_name(ours.name, golds.name, equal):

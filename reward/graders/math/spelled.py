@@ -16,9 +16,7 @@ from reward.graders.math.values import Clock, Number, Option, Quantity, Text, Va
 
 _PHRASES: dict[str, Value] = {
     "all real numbers": REALS,
-    "no solution": EMPTY,
-    "empty set": EMPTY,
-    "none": EMPTY,
+    **dict.fromkeys(("no solution", "empty set", "none"), EMPTY),
 }
 _CAPITALS = ("yes", "no", "true", "false", "none", "both", "neither")
 """Words that are no name of points, in capitals either."""

@@ -192,7 +192,6 @@ def is_phrase(text: str) -> bool:
     return len(pieces) > 1 and are_words and any(len(piece) > 2 for piece in pieces)
 
 
-# ------------------------------------------------------------------------------------- numbers
 def _with_whole_numbers(nodes: Sequence[Node]) -> list[Node]:
     """Joins thousands (in brackets only with spaces), and writes mixed numbers and e-notation as mathematics."""
     found: list[Node] = []

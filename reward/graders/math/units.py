@@ -109,9 +109,7 @@ def counted(stem: str) -> Unit:
 
 def known(name: str) -> Unit:
     """Returns the unit of a name that the table has."""
-    unit = parse(name)
-    assert unit is not None
-    return unit
+    return _SYMBOLS.get(name) or _WORDS[name]
 
 
 def is_bare_symbol(text: str) -> bool:

@@ -6,10 +6,12 @@ spelling, so that two answers of one meaning are equal texts, or None if the tex
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from fractions import Fraction
 from functools import lru_cache
+from importlib.resources import files
 
 from reward.graders.math.commands import names
 
@@ -59,27 +61,8 @@ _KEPT = re.compile(r"(?:([A-Za-z])(?i:\1))+|[IVX]+|[A-Za-z]")
 """A genotype (AaBb), a Roman numeral, a letter."""
 _SHORT = names("no on up in of if it is he we us so at to by or an as do go me my ok")
 """The words of two letters; other pairs of letters are mathematics."""
-_SPELLINGS = tuple(
-    (re.compile(pattern), american)
-    for pattern, american in (
-        (r"(?<=[a-z]{3})our(?=s?$|ed$|ing$|less$|ful$)", "or"), (r"(?<=[a-z])tre(?=s?$)", "ter"),
-        (r"(?<=[a-z]{3})is(?=e[ds]?$|ing$|ations?$)", "iz"), (r"yse(?=[ds]?$)", "yze"), (r"^sulph", "sulf"),
-        (r"^alumini(?=um$)", "alumin"), (r"^caes", "ces"), (r"^haem", "hem"), (r"aem(?=i)", "em"), (r"^oe(?=s|d)", "e"),
-        (r"^foet", "fet"), (r"^grey", "gray"), (r"^fibre", "fiber"), (r"^programme(?=s?$)", "program"),
-    )
-)  # fmt: skip
-_ALIKE = {
-    "does not exist": "dne|doesn't exist|do not exist|limit does not exist",
-    "no solution": "no solutions|no solution exists|no solutions exist|there is no solution|there are no solutions|"
-    "has no solution|no real solution|no real solutions|no real solutions exist|there are no real solutions|"
-    "no real roots|no real root|empty set|null set|no such solution",
-    "all real numbers": "all reals|all real values|any real number|any real|real numbers|all real number|reals|"
-    "set of all real numbers|set of real numbers",
-    "infinitely many": "infinite|infinitely many solutions|infinite solutions|infinite number of solutions|"
-    "infinite number|infinitely many real solutions",
-    "monday": "mon", "tuesday": "tue|tues", "wednesday": "wed", "thursday": "thu|thur|thurs", "friday": "fri",
-    "saturday": "sat", "sunday": "sun",
-}  # fmt: skip
+_TABLES = json.loads(files("reward").joinpath("data/words.json").read_text(encoding="utf-8"))
+_SPELLINGS = tuple((re.compile(pattern), american) for pattern, american in _TABLES["american"].items())
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
     *("august", "september", "october", "november", "december"),
@@ -87,7 +70,7 @@ _MONTHS = (
 _MONTH = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {
     "sept": 9
 }
-_SAME = {other: phrase for phrase, others in _ALIKE.items() for other in others.split("|")} | {
+_SAME = {other: phrase for phrase, others in _TABLES["synonyms"].items() for other in others} | {
     short: _MONTHS[number - 1] for short, number in _MONTH.items()
 }
 
