@@ -39,7 +39,7 @@ _MAX_GROWTH_KIB = 200 << 10
 _GROUP_S = 0.1
 
 
-class Watch:
+class ImportWatch:
     """Notices imports that fail: a finder that stands first in `sys.meta_path`, is asked only for modules that are not
     loaded yet, and finds none. It must be created before the process is confined."""
 
@@ -99,8 +99,8 @@ def preload(names: Collection[str]) -> Sequence[str]:
 
 
 @cache
-def _watch() -> Watch:
-    return Watch()
+def _watch() -> ImportWatch:
+    return ImportWatch()
 
 
 def main(prepared: PreparedLevel, fds: list[int]) -> None:

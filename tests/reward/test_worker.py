@@ -15,7 +15,7 @@ pytest.importorskip("langdetect", reason="needs the reward environment")
 from reward import worker
 from reward.answers import Retry
 from reward.graders.grade import Grade
-from reward.worker import Watch
+from reward.worker import ImportWatch
 
 PACKAGE = "a_library_with_late_imports"
 TEXT = {"domain": "math", "response": "\\boxed{1}", "task": {"answer": "1"}, "in_thought": False}
@@ -37,8 +37,8 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def watch(library: Path) -> Iterator[Watch]:
-    watch = Watch()
+def watch(library: Path) -> Iterator[ImportWatch]:
+    watch = ImportWatch()
     yield watch
     sys.meta_path.remove(watch)  # type: ignore[arg-type]
 
@@ -61,7 +61,7 @@ def tried(name: str) -> None:
     ],
 )
 def test_an_installed_module_that_cannot_be_imported_is_a_failure_once(
-    name: str, is_hidden: bool, fails: bool, watch: Watch, library: Path
+    name: str, is_hidden: bool, fails: bool, watch: ImportWatch, library: Path
 ) -> None:
     if is_hidden:
         sys.modules.pop(name, None)
@@ -72,7 +72,7 @@ def test_an_installed_module_that_cannot_be_imported_is_a_failure_once(
     assert watch.failed() == []
 
 
-def test_what_failed_before_may_fail_again(watch: Watch) -> None:
+def test_what_failed_before_may_fail_again(watch: ImportWatch) -> None:
     for _ in range(2):
         tried(f"{PACKAGE}.broken")
         watch.accept()
@@ -94,7 +94,7 @@ def grader_that_imports(name: str, *, is_silent: bool) -> object:
 
 @pytest.mark.parametrize("is_silent", [True, False])
 def test_a_score_without_an_import_is_none(
-    is_silent: bool, watch: Watch, library: Path, monkeypatch: pytest.MonkeyPatch
+    is_silent: bool, watch: ImportWatch, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_watch", lambda: watch)
     monkeypatch.setattr("reward.graders.grade", grader_that_imports(f"{PACKAGE}.late", is_silent=is_silent))

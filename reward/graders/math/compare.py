@@ -30,7 +30,7 @@ from reward.graders.math.values import (
     Interval,
     Matrix,
     Number,
-    Option,
+    OptionLetter,
     Quantity,
     Ratio,
     Relation,
@@ -86,7 +86,7 @@ def _equal(answer: Value, gold: Value) -> Rule | None:
     """Returns the rule by which the values are equal; None if they differ. Raises Undecided."""
     if _is_page(answer) or _is_page(gold):
         raise Undecided
-    if isinstance(answer, Option) and not isinstance(gold, Option):
+    if isinstance(answer, OptionLetter) and not isinstance(gold, OptionLetter):
         if isinstance(gold, Expression) and _is_letter(gold):
             return Rule.OPTION.when(answer.letter == str(gold.value).upper())
         return _equal(answer.value, gold) if answer.value is not None else None
@@ -442,8 +442,8 @@ def _equal_clock(answer: Value, gold: Clock) -> Rule | None:
     return Rule.CLOCK.when(len(halves) < 2 and (answer.minutes - gold.minutes) % 720 == 0)
 
 
-def _equal_option(answer: Value, gold: Option) -> Rule | None:
-    if isinstance(answer, Option):
+def _equal_option(answer: Value, gold: OptionLetter) -> Rule | None:
+    if isinstance(answer, OptionLetter):
         return Rule.OPTION.when(answer.letter.upper() == gold.letter.upper())
     if isinstance(answer, Expression) and _is_letter(answer):
         return Rule.OPTION.when(str(answer.value).upper() == gold.letter.upper())
@@ -475,6 +475,6 @@ _RULES: dict[type, Callable[[Any, Any], Rule | None]] = {
     Matrix: _equal_matrix,
     Ratio: _equal_ratio,
     Clock: _equal_clock,
-    Option: _equal_option,
+    OptionLetter: _equal_option,
     Text: _equal_text,
 }

@@ -47,7 +47,7 @@ _LONGEST = 400
 
 def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[Any, frozenset[str]]:
     """Returns the sympy expression of the nodes, and the operations that are left to carry out. Raises Unreadable."""
-    parser = _Parser([node for node in nodes if node.kind not in ("space", "wide")], bound)
+    parser = _ExpressionParser([node for node in nodes if node.kind not in ("space", "wide")], bound)
     value = parser.sum()
     if parser.node is not None:
         raise Unreadable(f"`{show([parser.node])}` stands where no part of an expression can stand")
@@ -57,7 +57,7 @@ def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[A
     return value, frozenset(parser.pending)
 
 
-class _Parser:
+class _ExpressionParser:
     """A recursive-descent parser over nodes without spaces."""
 
     def __init__(self, nodes: list[Node], bound: frozenset[str]) -> None:

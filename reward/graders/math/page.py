@@ -56,7 +56,7 @@ def read(box: str) -> Nodes:
 
     Example: read(r"\dfrac12") -> (Node("frac", parts=((Node("number", "1"),), (Node("number", "2"),))),)
     """
-    return _trimmed(_Parser(one_spelling(box)).everything())
+    return _trimmed(_PageParser(one_spelling(box)).everything())
 
 
 def _trimmed(nodes: Sequence[Node]) -> Nodes:
@@ -67,7 +67,7 @@ def _trimmed(nodes: Sequence[Node]) -> Nodes:
     return _trimmed(found[1:]) if found and found[0] in _LEAD else tuple(found)
 
 
-class _Parser:
+class _PageParser:
     """A recursive-descent parser over one text."""
 
     def __init__(self, text: str, depth: int = 0) -> None:
@@ -154,7 +154,7 @@ class _Parser:
             name = match[1]
         name = commands.SYNONYMS.get(name, name)
         if name in commands.STAND_FOR:
-            nodes = _Parser(commands.STAND_FOR[name], self._depth + 1).everything()
+            nodes = _PageParser(commands.STAND_FOR[name], self._depth + 1).everything()
             if nodes[0].kind in ("mark", "sup"):
                 _drop_spaces(found)
             found.extend(nodes)
@@ -256,7 +256,7 @@ class _Parser:
         end = self._text.find("]", self._at)
         if end < 0:
             raise Unreadable("a bracket is not closed")
-        inner = _Parser(self._text[self._at + 1 : end], self._depth + 1).everything()
+        inner = _PageParser(self._text[self._at + 1 : end], self._depth + 1).everything()
         self._at = end + 1
         return _trimmed(inner)
 
@@ -268,7 +268,7 @@ class _Parser:
         if found and found[-1].kind == kind:
             raise Unreadable("two exponents or two indices follow one another")
         if match := self._take(r"[-+]?\d+"):  # 2^10 is meant as 2^{10}
-            inner = _Parser(match[0], self._depth + 1).everything()
+            inner = _PageParser(match[0], self._depth + 1).everything()
         else:
             inner = [*_trimmed(self._argument())]
         if not inner:
@@ -322,7 +322,7 @@ class _Parser:
         if name == "mathrm" and content.strip() in ("i", "e", "d"):  # mathematics set upright, no unit
             return [Node("letter", content.strip())]
         if re.search(r"\\[cdt]?frac\b", content):  # \\mathrm{\\frac{m}{s}}
-            return _upright(_Parser(content, self._depth + 1).everything())
+            return _upright(_PageParser(content, self._depth + 1).everything())
         found: list[Node] = []
         at = 0
         while at < len(content):
@@ -330,7 +330,7 @@ class _Parser:
             assert match is not None
             at = match.end()
             if (inner := match["math"] if match["math"] is not None else match["round"]) is not None:
-                found += _Parser(inner, self._depth + 1).everything()
+                found += _PageParser(inner, self._depth + 1).everything()
             elif match["word"]:
                 found.append(Node("word", self._word(match["word"])))
             else:
@@ -347,11 +347,11 @@ class _Parser:
             if script is None:
                 raise Unreadable("a command lacks its argument")
             at = script.end()
-            _Parser(f"{{{script[1] or script[2]}}}", self._depth + 1)._script(token, found)
+            _PageParser(f"{{{script[1] or script[2]}}}", self._depth + 1)._script(token, found)
         elif token.isspace():
             found.append(Node("space", " "))
         elif token not in ("{", "}") and not (token[0] == "\\" and token[1:] in _INVISIBLE_IN_TEXT):
-            found += _Parser(token, self._depth + 1).everything()
+            found += _PageParser(token, self._depth + 1).everything()
         return at
 
     def _word(self, word: str) -> str:

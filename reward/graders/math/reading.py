@@ -39,7 +39,7 @@ from reward.graders.math.values import (
     Interval,
     Matrix,
     Number,
-    Option,
+    OptionLetter,
     Quantity,
     Ratio,
     Relation,
@@ -154,9 +154,9 @@ def _labelled(nodes: Sequence[Node]) -> Value | None:
         if any(_LABEL.fullmatch(plain(rest[at : at + 3]) or "") for at in range(len(rest))):
             raise Unreadable("it names two options")
         try:
-            return Option(letter, _value(rest))
+            return OptionLetter(letter, _value(rest))
         except Unreadable:
-            return Option(letter, Text("page", show(rest)))
+            return OptionLetter(letter, Text("page", show(rest)))
     return None
 
 

@@ -12,7 +12,7 @@ from reward.graders.math.nodes import Node
 from reward.graders.math.quantities import unit_of
 from reward.graders.math.sets import EMPTY, REALS
 from reward.graders.math.tokens import is_phrase, plain
-from reward.graders.math.values import Clock, Number, Option, Quantity, Text, Value
+from reward.graders.math.values import Clock, Number, OptionLetter, Quantity, Text, Value
 
 _PHRASES: dict[str, Value] = {
     "all real numbers": REALS,
@@ -53,7 +53,7 @@ def spelled(nodes: Sequence[Node]) -> Value | None:
 def _literal(text: str) -> Value | None:
     """Returns an option without its text, a chemical formula, a date or a time of day."""
     if (letter := words.option(text)) is not None:
-        return Option(letter)
+        return OptionLetter(letter)
     number = re.match(r"[-\d.,]+\s*", text)
     is_amount = (
         number is not None and units.parse(text[number.end() :]) is not None

@@ -102,7 +102,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class OptionLetter:
     """The letter of an option, with the value of its text if that is given: `(B) 5`."""
 
     letter: str
@@ -129,7 +129,7 @@ Value = (
     | Matrix
     | Ratio
     | Clock
-    | Option
+    | OptionLetter
     | Text
 )
 
