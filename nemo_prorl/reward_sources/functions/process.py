@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from nemo_prorl.config import FUNCTION_END_S, RewardConfig, one_line
 from nemo_prorl.engines import environment
 from nemo_prorl.reward_sources.functions import worker
-from nemo_prorl.reward_sources.functions.worker import CallFailed, Description, FunctionUnusable
+from nemo_prorl.reward_sources.functions.worker import CallFailed, CallTooSlow, Description, FunctionUnusable
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class FunctionProcess:
             is_late = time.monotonic() - asked >= limit_s
             code = self.end()
         if is_late:
-            raise CallFailed(f"took longer than {limit_s:g} s")
+            raise CallTooSlow(f"took longer than {limit_s:g} s")
         if code == -signal.SIGKILL:
             raise CallFailed("was killed, as the kernel does when memory runs out")
         raise CallFailed(

@@ -47,6 +47,10 @@ class CallFailed(RuntimeError):
         return str(self.args[0])
 
 
+class CallTooSlow(CallFailed):
+    """A call took longer than its time limit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """The function's parameters."""
