@@ -18,10 +18,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from tqdm import tqdm
+
 from benchmarks.bench_reward import mistakes, papers_verdict, papers_verifiers, service
 from experiments.grading.outputs import MissingData, Outcome, all_cases, grade_all, plain_value
 from reward.client import RewardClient
-from reward.offline import ProgressBar
 
 
 # ------------------------------------------------------------------------------------- agreement
@@ -87,13 +88,13 @@ def alone(outcomes: Sequence[Outcome], workers: int) -> None:
     responses, golds = zip(*pairs, strict=True)
     verdicts = {"this service": [o.got == 1 for o in chosen]}
     verifiers = papers_verifiers()
-    progress = ProgressBar(len(verifiers) * len(chosen), sys.stderr)
-    with ProcessPoolExecutor(workers) as pool:
+    progress = tqdm(total=len(verifiers) * len(chosen), disable=None)
+    with progress, ProcessPoolExecutor(workers) as pool:
         for verifier in verifiers:
             verdicts[verifier] = []
             for verdict in pool.map(partial(papers_verdict, verifier), responses, golds, chunksize=8):
                 verdicts[verifier].append(verdict)
-                progress.step()
+                progress.update()
     print(f"\n{'mathematics':<20} {'part':<6} {'cases':>6} {'FN':>4} {'FP':>4}")
     for name, of_grader in verdicts.items():
         for part in ("math", "stem"):
@@ -142,7 +143,8 @@ def main() -> int:
     with service(workers) as (_, url), RewardClient(urls=[url]) as client:
         client.wait_until_ready(300)
         start = time.perf_counter()
-        outcomes = grade_all(client, cases, 2 * workers, ProgressBar(len(cases), sys.stderr).step)
+        with tqdm(total=len(cases), disable=None) as progress:
+            outcomes = grade_all(client, cases, 2 * workers, progress.update)
         seconds = time.perf_counter() - start
         agreement(outcomes)
         instructions(outcomes)
