@@ -101,7 +101,7 @@ def update_statistics(
     the batch has none. The KL is then that of old_logprobs, because another pass, with other rows in its micro-batches,
     differs in the last bits and would hide that a reset makes it exactly 0.
 
-    METRICS in run_folder/metric_docs.py says what each name means. KL and clip fractions are those of the loss
+    run_folder/metric_docs.yaml says what each name means. KL and clip fractions are those of the loss
     (`kl_penalty`, `clip_bindings`).
 
     Raises ValueError on a report whose arrays differ in shape from the batch.

@@ -110,7 +110,7 @@ def write_prompts(folder: Path) -> None:
 
 def _fingerprint() -> str:
     """Returns a hash of the files that determine the prompts."""
-    files = (Path(__file__), Path(language_tasks.__file__))
+    files = (Path(__file__), Path(language_tasks.__file__), language_tasks.DATA)
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

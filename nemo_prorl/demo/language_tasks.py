@@ -9,22 +9,14 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from nemo_prorl.data.rows import Row
 
 KINDS = ("one rule", "two rules", "arithmetic")
-TRAIN_TOPICS = (
-    "the sea", "a rainy day", "a small dog", "the moon", "my first bicycle", "winter", "a busy market", "an old house",
-    "a birthday party", "learning to swim", "a forest walk", "making bread", "the night sky", "a school trip",
-    "a blue car", "a long letter", "music", "coffee", "a good friend", "a football match", "robots", "the desert",
-    "a bridge", "honey bees", "a storm", "a cooking lesson", "an island", "a lost umbrella", "autumn leaves",
-    "a tall tower", "a noisy neighbour", "the kitchen",
-)  # fmt: skip
-HELD_OUT_TOPICS = (
-    "a train journey", "the library", "a garden", "mountains", "a lost key", "a red kite", "the harbour", "a museum",
-    "an apple tree", "a sleeping cat", "snow", "a wooden boat",
-)  # fmt: skip
 NUM_HELD_OUT = 48
 """Held-out problems of each kind."""
 SHOWN = (("6 + 7", 13), ("12 - 4", 8))
@@ -40,84 +32,15 @@ class RuleWording:
     arguments: Mapping[str, Any]
 
 
-RULES: tuple[tuple[RuleWording, ...], ...] = (
-    (RuleWording("Do not use any commas.", "punctuation:no_comma", {}),),
-    (
-        RuleWording(
-            "Give it a title in double angular brackets, such as <<title>>.", "detectable_format:title", {}
-        ),
-    ),
-    (
-        RuleWording(
-            "At the end add a postscript that begins with P.S.",
-            "detectable_content:postscript",
-            {"postscript_marker": "P.S."},
-        ),
-    ),
-    (
-        RuleWording(
-            "Highlight at least 2 phrases with asterisks, such as *phrase*.",
-            "detectable_format:number_highlighted_sections",
-            {"num_highlights": 2},
-        ),
-    ),
-    (
-        RuleWording(
-            "Use at least 2 placeholders in square brackets, such as [name].",
-            "detectable_content:number_placeholders",
-            {"num_placeholders": 2},
-        ),
-    ),
-    tuple(
-        RuleWording(
-            f"Write exactly {count} bullet points that begin with * and a space.",
-            "detectable_format:number_bullet_lists",
-            {"num_bullets": count},
-        )
-        for count in (2, 3)
-    ),
-    tuple(
-        RuleWording(
-            f"Use fewer than {count} words.",
-            "length_constraints:number_words",
-            {"relation": "less than", "num_words": count},
-        )
-        for count in (12, 16, 20)
-    ),
-    tuple(
-        RuleWording(f"End with exactly: {phrase}", "startend:end_checker", {"end_phrase": phrase})
-        for phrase in ("The end.", "That is all.", "Thank you.")
-    ),
-    tuple(
-        RuleWording(f"Use the words {one} and {other}.", "keywords:existence", {"keywords": [one, other]})
-        for one, other in (("bright", "quiet"), ("river", "paper"), ("happy", "stone"))
-    ),
-    tuple(
-        RuleWording(
-            f"Do not use the words {one} and {other}.",
-            "keywords:forbidden_words",
-            {"forbidden_words": [one, other]},
-        )
-        for one, other in (("the", "and"), ("is", "it"), ("a", "of"))
-    ),
-    tuple(
-        RuleWording(
-            f"Use the word {word} at least twice.",
-            "keywords:frequency",
-            {"keyword": word, "frequency": 2, "relation": "at least"},
-        )
-        for word in ("bright", "quiet", "happy")
-    ),
-    tuple(
-        RuleWording(
-            f"Use the letter {letter} at least {count} times.",
-            "keywords:letter_frequency",
-            {"letter": letter, "let_frequency": count, "let_relation": "at least"},
-        )
-        for letter, count in (("w", 5), ("k", 4), ("m", 6))
-    ),
+DATA = Path(__file__).with_suffix(".yaml")
+_CONTENT = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+TRAIN_TOPICS: Sequence[str] = _CONTENT["train_topics"]
+HELD_OUT_TOPICS: Sequence[str] = _CONTENT["held_out_topics"]
+RULES = tuple(
+    tuple(RuleWording(wording["text"], name, wording["arguments"]) for wording in wordings)
+    for name, wordings in _CONTENT["rules"].items()
 )
-"""Wordings of each kind of rule. The base follows 5 to 60 % of each kind when it is asked for alone."""
+"""Wordings of each kind of rule."""
 
 
 def instructions(topics: Sequence[str], num_rules: int, *, count: int, split: str) -> Iterator[Row]:

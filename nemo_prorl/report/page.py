@@ -13,7 +13,7 @@ from nemo_prorl.config.compose import to_dict
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
 from nemo_prorl.report.drawings import Drawing, curve_of, draw, number_text
 from nemo_prorl.report.health import bests_of, checks_of, measurement_differences, num_tokens, wall_s
-from nemo_prorl.report.panels import SECTIONS, PanelSection, remeasured
+from nemo_prorl.report.panels import PanelSection, remeasured, sections
 from nemo_prorl.report.rollouts import read_recorded
 from nemo_prorl.report.state import duration, facts_of
 from nemo_prorl.report.texts import read_conversations
@@ -64,10 +64,8 @@ def unique_names(folders: Sequence[Path]) -> list[str]:
 
 def section_drawings(runs: Sequence[RunFolder]) -> list[tuple[PanelSection, list[Drawing]]]:
     """Returns every section for which the runs have numbers."""
-    sections = [*SECTIONS, remeasured(frozenset().union(*(run.metric_names for run in runs)))]
-    drawn = (
-        (section, [one for panel in section.panels for one in draw(panel, runs)]) for section in sections
-    )
+    listed = [*sections(), remeasured(frozenset().union(*(run.metric_names for run in runs)))]
+    drawn = ((section, [one for panel in section.panels for one in draw(panel, runs)]) for section in listed)
     return [(section, drawings) for section, drawings in drawn if drawings]
 
 

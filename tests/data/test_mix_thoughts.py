@@ -7,7 +7,7 @@ import pytest
 from nemo_prorl.data.inputs import held_out
 from nemo_prorl.data.mix import PromptMix, render
 from nemo_prorl.evaluation import prompts as benchmark_prompts
-from nemo_prorl.evaluation.catalogue import MATH
+from nemo_prorl.evaluation.catalogue import get
 from tests import chat_templates
 from tests.chat_templates import tokenizer_with
 from tests.data.conftest import WriteFile, make_row
@@ -62,6 +62,6 @@ def test_training_validation_and_evaluation_know_it_alike(write_file: WriteFile)
     path = write_file("a", 2)
     trained = PromptMix({path: 1.0}, seed=1, tokenizer=tokenizer, max_prompt_tokens=100).take(2)
     validated, _ = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=100)
-    loaded = benchmark_prompts.Loaded(benchmark=MATH[0], rows=(make_row("b"),), num_found=1)
+    loaded = benchmark_prompts.Loaded(benchmark=get("aime2024"), rows=(make_row("b"),), num_found=1)
     evaluated, _ = benchmark_prompts.rendered(loaded, tokenizer, 100)
     assert [prompt.opens_thought for prompt in (*trained, *validated, *evaluated)] == [True] * 5

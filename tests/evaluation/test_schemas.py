@@ -407,6 +407,7 @@ def test_graphs_grow_and_are_the_same_every_time() -> None:
         get("graph_color_sizes").problems(puzzles.graphs()).rows,
     )
     assert first == again
+    assert len(first) == get("graph_color_sizes").num_problems
     assert {row.task["credit"] for row in first} == {"corrected"}
     sizes = {row.source: len(row.task["entry"]["metadata"]["puzzle"]["vertices"]) for row in first}
     assert sizes == {f"graph_color_sizes/{size}_vertices": size for size in puzzles.GRAPH_SIZES}

@@ -18,7 +18,7 @@ from nemo_prorl.config import EntropyBonus
 from nemo_prorl.report import drawings, pictures
 from nemo_prorl.report.charts import plotly_figure
 from nemo_prorl.report.drawings import Curve, Drawing, averaged, curve_of, draw, thinned, trend
-from nemo_prorl.report.panels import SECTIONS, Kind, Panel, expand, names_in
+from nemo_prorl.report.panels import Kind, Panel, expand, names_in, sections
 from nemo_prorl.run_folder.difficulty import BEFORE, NOW
 from nemo_prorl.run_folder.run import RunFolder, read_run
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
@@ -27,7 +27,7 @@ from tests.report.made_up_runs import DOMAINS
 from tests.training.conftest import ScriptedGrader, verdict
 from tests.training.test_trainer import Run as ScriptedRun
 
-PANELS = {panel.name: panel for section in SECTIONS for panel in section.panels}
+PANELS = {panel.name: panel for section in sections() for panel in section.panels}
 
 
 class GraderOfParts(ScriptedGrader):
@@ -62,7 +62,7 @@ def test_every_panel_shows_metrics_that_the_trainer_records(tmp_path: Path) -> N
 
 
 def test_every_panel_says_how_to_read_it_and_has_its_own_name() -> None:
-    names = [panel.name for section in SECTIONS for panel in section.panels]
+    names = [panel.name for section in sections() for panel in section.panels]
     assert len(names) == len(set(names))
     assert all(panel.reading.endswith(".") and len(panel.reading) > 25 for panel in PANELS.values())
 

@@ -18,13 +18,14 @@ from nemo_prorl.report.charts import plotly_figure
 from nemo_prorl.report.drawings import draw
 from nemo_prorl.report.forecast import CALIBRATION, METRIC, Outlook, forecast_lines, outlook_of
 from nemo_prorl.report.page import write_report
-from nemo_prorl.report.panels import REWARD
+from nemo_prorl.report.panels import sections
 from nemo_prorl.report.status import read_status, status_lines
 from nemo_prorl.run_folder.run import read_run
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, PROMPT_MEAN
 
 RESULTS = Path(__file__).resolve().parents[2] / "experiments" / "boundary" / "results.json"
 LENGTH = 80
+(PASS_RATE,) = (panel for section in sections() for panel in section.panels if panel.has_forecast)
 
 
 @pytest.mark.medium
@@ -147,7 +148,7 @@ def test_too_little_is_said(
     assert main(["forecast", str(folder), "--json"]) == 0
     assert all(found["reason"] for found in json.loads(capsys.readouterr().out)["forecasts"])
     assert read_status(folder).forecast == ""
-    (drawing,) = draw(next(panel for panel in REWARD.panels if panel.has_forecast), [read_run(folder)])
+    (drawing,) = draw(PASS_RATE, [read_run(folder)])
     assert drawing.band is None
 
 
@@ -170,7 +171,7 @@ def test_values_that_are_missing_or_nan_are_left_out(tmp_path: Path) -> None:
 def test_the_report_draws_the_band_to_the_end_of_the_stage(tmp_path: Path) -> None:
     folder = write_stage(tmp_path / "run", 60)
     run = read_run(folder)
-    (drawing,) = draw(next(panel for panel in REWARD.panels if panel.has_forecast), [run])
+    (drawing,) = draw(PASS_RATE, [run])
     assert drawing.band is not None
     assert (drawing.band.steps[0], drawing.band.steps[-1]) == (60, 100)
     (end,) = outlook_of(run).at([100])
@@ -182,7 +183,7 @@ def test_the_report_draws_the_band_to_the_end_of_the_stage(tmp_path: Path) -> No
     write_report([folder], tmp_path / "report.html")
     assert (tmp_path / "report" / "reward.png").is_file()
     other = read_run(write_stage(tmp_path / "other", 60))
-    compared = draw(next(panel for panel in REWARD.panels if panel.has_forecast), [run, other])
+    compared = draw(PASS_RATE, [run, other])
     assert all(one.band is None for one in compared)
 
 

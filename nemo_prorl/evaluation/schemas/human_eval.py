@@ -29,7 +29,6 @@ from nemo_prorl.data.building.source import NoRow, Problem, Record
 from nemo_prorl.data.sources import eurus
 from nemo_prorl.evaluation.benchmark import missing_column
 
-REMARK = "Problems whose test is no list of calls with literal arguments and results are left out"
 _OVER_LISTS = re.compile(
     r"for i, \(inp, exp\) in enumerate\(zip\(inputs, results\)\):\s+"
     r"assertion\(candidate\(\*inp\), exp, [\d.e-]+\)"
