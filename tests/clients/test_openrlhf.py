@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.clients.gateway import HANG_UP, gateway
 from tests.clients.real_code import import_alone
+from tests.reward.fake_server import HANG_UP, gateway
 from tests.reward.serving import Server
 
 if importlib.util.find_spec("openrlhf") is None:
@@ -65,11 +63,9 @@ QUOTED = '{"instruction_id_list": ["startend:quotation"], "kwargs": [{}]}'
     ("response", "label", "prompt", "reward"),
     [
         ("so \\boxed{4}", "4", "2 + 2? Answer in \\boxed{4}.", 1.0),
-        ("so 4", "4", "2 + 2? Answer in \\boxed{4}.", 0.0),
         ("so 4", "4", "2 + 2? Answer in \\boxed{4}." * 40, 0.0),  # cut on the left
         ('"four"', QUOTED, "Speak.", 1.0),  # whose last character is before <|im_end|>
         ("perhaps \\boxed{4}", "4", "2 + 2?<|im_start|>assistant\n<think>\n", 0.0),
-        ("so</think>\\boxed{4}", "4", "2 + 2?<|im_start|>assistant\n<think>\n", 1.0),
     ],
 )
 def test_rewards(
@@ -84,43 +80,13 @@ def test_the_token_goes_into_the_url(agent: ModuleType, guarded_url: str) -> Non
 
 
 def test_it_tries_again(agent: ModuleType, server: Server) -> None:
-    with gateway(server.url, 503, HANG_UP, 503) as between:
-        assert rollout(agent, f"{between.url}/openrlhf", "\\boxed{4}", "4")["reward"] == [1.0]
-        assert between.num_calls == 4
+    with gateway(f"{server.url}/openrlhf", 503, HANG_UP, 503) as between:
+        assert rollout(agent, between.url, "\\boxed{4}", "4")["reward"] == [1.0]
+        assert len(between.batches) == 4
 
 
 def test_it_gives_up_without_a_reward(agent: ModuleType, server: Server) -> None:
     """It returns None, for which its trainer stops (experience_maker.py), and not 0."""
-    with gateway(server.url, *[503] * 5) as between:
-        output = rollout(agent, f"{between.url}/openrlhf", "\\boxed{4}", "4")
+    with gateway(f"{server.url}/openrlhf", *[503] * 5) as between:
+        output = rollout(agent, between.url, "\\boxed{4}", "4")
     assert (output["reward"], output["scores"]) == (None, None)
-
-
-@pytest.mark.slow
-def test_a_service_that_is_killed_under_load_gives_no_false_zero(agent: ModuleType) -> None:
-    """All answers are right, so none may get 0 although the service is killed in the middle and restarted on the same
-    port."""
-    server = Server("--workers", "2")
-    port = server.url.rpartition(":")[2]
-    url = f"{server.url}/openrlhf"
-
-    first = threading.Event()
-
-    def one(number: int) -> Any:
-        reward = rollout(agent, url, f"\\boxed{{{number}}}", str(number))["reward"]
-        first.set()
-        return reward
-
-    def kill_and_start() -> None:
-        first.wait()
-        server.kill()
-        server._arguments = ("--workers", "2", "--port", port)
-        server.start()
-
-    with ThreadPoolExecutor(20) as pool:
-        restart = pool.submit(kill_and_start)
-        rewards = list(pool.map(one, range(60)))
-        restart.result()
-    server.stop()
-    assert all(reward in ([1.0], None) for reward in rewards), rewards
-    assert [1.0] in rewards

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.gateway import gateway
 from tests.clients.real_code import import_alone
+from tests.reward.fake_server import gateway
 from tests.reward.serving import Server
 
 CHECKOUTS = {"slime": "PRORL_SLIME", "miles": "PRORL_MILES"}
@@ -75,8 +75,8 @@ def test_the_token_goes_into_the_url(hub: ModuleType, guarded_url: str) -> None:
 
 def test_what_is_not_graded_is_raised(hub: ModuleType, server: Server) -> None:
     few = {"max_retries": 2} if hub.__name__.startswith("slime") else {}
-    with gateway(server.url, *[503] * 2) as between, pytest.raises(Exception, match="503"):
-        reward(hub, f"{between.url}/slime", "\\boxed{4}", "4", **few)
+    with gateway(f"{server.url}/slime", *[503] * 2) as between, pytest.raises(Exception, match="503"):
+        reward(hub, between.url, "\\boxed{4}", "4", **few)
 
 
 def test_a_bad_label_is_raised(hub: ModuleType, server: Server) -> None:
@@ -86,6 +86,6 @@ def test_a_bad_label_is_raised(hub: ModuleType, server: Server) -> None:
 
 
 def test_slime_tries_again(slime: ModuleType, server: Server) -> None:
-    with gateway(server.url, 503, 503) as between:
-        assert reward(slime, f"{between.url}/slime", "\\boxed{4}", "4") == 1.0
-        assert between.num_calls == 3
+    with gateway(f"{server.url}/slime", 503, 503) as between:
+        assert reward(slime, between.url, "\\boxed{4}", "4") == 1.0
+        assert len(between.batches) == 3

@@ -85,27 +85,6 @@ def test_the_canonical_solutions_of_human_eval_pass_its_tests(real_data: Path) -
     assert [grade.verdict for grade in grades] == ["correct"] * len(problems)
 
 
-def test_evaluation_runs_end_to_end_on_the_pretrained_model(
-    benchmarks_dir: Path, real_data: Path, service: str, tmp_path: Path
-) -> None:
-    """Evaluates two problems of each benchmark; the scores of a model for stories are mostly 0."""
-    code = cli.main(
-        [
-            "evaluate", f"model.path={real_data / 'stories260K'}", "--config-name", "laptop",
-            f"evaluation.benchmarks=[{','.join(EVALUATION)}]", f"evaluation.data_dir={benchmarks_dir}",
-            "validation.max_prompts=2", "validation.num_rollouts=2", f"reward.urls=[{service}]",
-            "sampler.max_prompt_tokens=448", "sampler.max_response_tokens=64", f"evaluation.out={tmp_path / 'out'}",
-        ]
-    )  # fmt: skip
-    assert code == 0
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    measured = json.dumps(results)
-    assert "aime2024" in measured
-    assert "ifeval" in measured
-    table = (tmp_path / "out" / "results.md").read_text()
-    assert "AIME24" in table
-
-
 def test_the_training_source_is_built_from_both_of_its_schemas(
     real_data: Path, service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,5 @@
 """Tests Qwen2.5's own tokenizer and chat template in the whole loop: `train` samples, grades, trains and exports a
-policy with its vocabulary of 151,936 on the real engines, on one rank and in tensor parallelism.
+policy with its vocabulary of 151,936 on the real engines, in tensor parallelism.
 
 The tokenizer names 151,665 ids; the model has 271 more, which do not occur in prompts but may be sampled. The policy's
 weights are constructed so that it thinks aloud, answers, ends, and sometimes draws such ids.
@@ -20,19 +20,16 @@ import pytest
 import torch
 import yaml
 
-from nemo_prorl import distributed
 from nemo_prorl.config.compose import compose
 from nemo_prorl.data.mix import render
 from nemo_prorl.data.rows import Row, write_rows
 from nemo_prorl.engines.megatron import conversion
-from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.sampling.fleet import Key, SamplerFleet, Share
 from nemo_prorl.training.sampling.rounds import Collection
 from nemo_prorl.training.step import Stepper, StepResult
-from nemo_prorl.types import Finish, FloatArray, Rollout, RolloutTokens, RunState, TokenBatch
+from nemo_prorl.types import Finish, Rollout, RolloutTokens, RunState
 from tests.engines.conftest import run_ranks
-from tests.engines.megatron.helpers import plain_logprobs
 from tests.training.tiny import ROOT
 
 pytestmark = pytest.mark.slow
@@ -217,49 +214,22 @@ def write_run(folder: Path, url: str) -> None:
     (folder / "run.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
-def probe() -> TokenBatch:
-    """Returns rows in which half of the tokens are among the last named ids and those without a name."""
-    rng = np.random.default_rng(0)
-    lengths = np.array([24, 17, 9])
-    inside = np.arange(24) < lengths[:, None]
-    last = rng.integers(NUM_NAMED - 30, VOCAB, (3, 24))
-    tokens = np.where(rng.random((3, 24)) < 0.5, last, rng.integers(0, VOCAB, (3, 24)))
-    tokens[0, [4, 5, 6, 7]] = [
-        NUM_NAMED,
-        VOCAB - 1,
-        75_967,
-        76_032,
-    ]  # the ends of the shards, with and without padding
-    return TokenBatch(
-        token_ids_BT=np.where(inside, tokens, 0),
-        response_mask_BT=inside & (np.arange(24) >= 4),
-        lengths_B=lengths,
-    )
-
-
-# Both runs
+# The run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What one rank recorded."""
 
-    vocab_rows: int
-    """Number of rows of its shard of the head."""
-    probe_logprobs: FloatArray
     steps: list[Collection]
     shares: list[Share]
     """The rollouts of each round of sampling."""
 
 
 def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
-    """Computes the probe's log-probabilities with the initial policy, then runs `train`."""
+    """Runs `train`."""
     from nemo_prorl import run
 
-    config = compose(str(run_yaml), overrides, conf_dir=ROOT / "conf")
-    policy = MegatronPolicy(config, distributed.initialise(config.trainer.tensor_parallel, 1))
-    vocab_rows, logprobs = policy.model.output_layer.weight.shape[0], policy.logprobs(probe())
-    del policy
     steps: list[Collection] = []
     shares: list[Share] = []
     step, tokens = Stepper.step, SamplerFleet.tokens
@@ -274,54 +244,39 @@ def watched_run(run_yaml: Path, overrides: list[str]) -> Seen:
         return tokens(self, share, *arguments)
 
     Stepper.step, SamplerFleet.tokens = watched, watched_tokens  # type: ignore[method-assign]
-    assert run.train(config) == 0
-    return Seen(vocab_rows=vocab_rows, probe_logprobs=logprobs, steps=steps, shares=shares)
+    assert run.train(compose(str(run_yaml), overrides, conf_dir=ROOT / "conf")) == 0
+    return Seen(steps=steps, shares=shares)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
-    """The same two steps on one rank and on two, whose shards of the vocabulary are padded."""
+class Run:
+    """Two steps on two ranks, whose shards of the vocabulary have 64 rows of padding together."""
 
     folder: Path
-    alone: Seen
-    both: list[Seen]
+    ranks: list[Seen]
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """Rollouts of the first step, sampled on one rank."""
-        rounds = self.alone.shares[: self.alone.steps[0].num_rounds]
+        """Rollouts of the first step."""
+        rounds = [share for seen in self.ranks for share in seen.shares[: seen.steps[0].num_rounds]]
         return [rollout for share in rounds for group in share.values() for rollout in group]
 
 
 @pytest.fixture(scope="module")
-def runs(tokenizer_dir: Path, service: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def run(tokenizer_dir: Path, service: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("qwen")
     build_policy(folder / "policy", tokenizer_dir)
     write_run(folder, service)
-
-    def train_run(name: str, num_ranks: int, *overrides: str) -> list[Seen]:
-        options = [f"exp_manager.explicit_log_dir={folder / name}", *overrides]
-        return run_ranks(
-            watched_run, num_ranks, timeout_s=TIMEOUT_S, run_yaml=folder / "run.yaml", overrides=options
-        )
-
-    (alone,) = train_run("alone", 1, "exp_manager.create_checkpoint_callback=false")
-    both = train_run("both", 2, "trainer.tensor_parallel=2", "model.vocab_divisible_by=128")
-    yield Runs(folder=folder, alone=alone, both=both)
+    options = ["trainer.tensor_parallel=2", "model.vocab_divisible_by=128"]
+    options.append(f"exp_manager.explicit_log_dir={folder / 'run'}")
+    ranks = run_ranks(watched_run, 2, timeout_s=TIMEOUT_S, run_yaml=folder / "run.yaml", overrides=options)
+    yield Run(folder=folder, ranks=ranks)
     shutil.rmtree(folder)  # checkpoints of hundreds of MiB
 
 
-def test_padded_vocabulary_changes_no_log_probability(runs: Runs) -> None:
-    """Compares with transformers, including ids without a name; the two shards have 64 rows of padding together."""
-    assert (runs.alone.vocab_rows, runs.both[0].vocab_rows) == (VOCAB, 76_032)
-    wanted = plain_logprobs(runs.folder / "policy", probe(), TEMPERATURE)
-    for seen in (runs.alone, *runs.both):
-        np.testing.assert_allclose(seen.probe_logprobs, wanted, atol=1e-5, rtol=0)
-
-
-def test_a_response_stops_at_either_end_token_and_nowhere_else(runs: Runs) -> None:
+def test_a_response_stops_at_either_end_token_and_nowhere_else(run: Run) -> None:
     ends = set()
-    for rollout in runs.rollouts:
+    for rollout in run.rollouts:
         ids = rollout.token_ids.tolist()
         assert not {IM_END, END_OF_TEXT} & set(ids[:-1])
         ends.add((rollout.finish, ids[-1] if rollout.finish is Finish.stop else None))
@@ -331,25 +286,18 @@ def test_a_response_stops_at_either_end_token_and_nowhere_else(runs: Runs) -> No
     assert ends == {(Finish.stop, IM_END), (Finish.stop, END_OF_TEXT), (Finish.length, None)}
 
 
-def test_the_text_keeps_the_tags_and_leaves_out_the_end(runs: Runs, as_published: Any) -> None:
+def test_the_text_keeps_the_tags_and_leaves_out_the_end(run: Run, as_published: Any) -> None:
     """Ids without a name become no text, as in transformers."""
     unnamed = 0
-    for rollout in runs.rollouts:
+    for rollout in run.rollouts:
         ids = [id for id in rollout.token_ids.tolist() if id not in (IM_END, END_OF_TEXT)]
         assert rollout.text == as_published.decode(
             [id for id in ids if id < NUM_NAMED], skip_special_tokens=False
         )
         unnamed += any(id >= NUM_NAMED for id in ids)
-    assert unnamed > len(runs.rollouts) / 4
-    assert sum(rollout.text.startswith("<think>") for rollout in runs.rollouts) > len(runs.rollouts) / 2
-    assert sum("</think>" in rollout.text for rollout in runs.rollouts) > len(runs.rollouts) / 4
-
-
-def logprobs_by_transformers(model: Any, rollout: RolloutTokens) -> np.ndarray:
-    ids = torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])
-    with torch.no_grad():
-        logits = model(ids).logits[0, len(rollout.prompt.token_ids) - 1 : -1].double() / TEMPERATURE
-    return logits.log_softmax(-1).gather(1, torch.from_numpy(rollout.token_ids).long()[:, None])[:, 0].numpy()
+    assert unnamed > len(run.rollouts) / 4
+    assert sum(rollout.text.startswith("<think>") for rollout in run.rollouts) > len(run.rollouts) / 2
+    assert sum("</think>" in rollout.text for rollout in run.rollouts) > len(run.rollouts) / 4
 
 
 def assert_logprobs(step: Collection, policy: Path) -> None:
@@ -363,25 +311,30 @@ def assert_logprobs(step: Collection, policy: Path) -> None:
 
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
     for row in step.prepared.values():
-        wanted = logprobs_by_transformers(model, row)
+        ids = torch.tensor([[*row.prompt.token_ids, *row.token_ids]])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(row.prompt.token_ids) - 1 : -1].double() / TEMPERATURE
+        sampled = torch.from_numpy(row.token_ids).long()[:, None]
+        wanted = logits.log_softmax(-1).gather(1, sampled)[:, 0].numpy()
         np.testing.assert_allclose(row.logprobs[0], wanted, atol=1e-5, rtol=0)
         np.testing.assert_allclose(row.sampler_logprobs, wanted, atol=1e-3, rtol=0)
 
 
-def test_rollouts_have_the_log_probabilities_of_transformers(runs: Runs) -> None:
-    for seen in (runs.alone, *runs.both):
-        assert_logprobs(seen.steps[0], runs.folder / "policy")
+def test_rollouts_have_the_log_probabilities_of_transformers(run: Run) -> None:
+    """Tokens of both shards are among them, and ids without a name; the padding has no probability."""
+    for seen in run.ranks:
+        assert_logprobs(seen.steps[0], run.folder / "policy")
 
 
-def test_the_export_of_padded_shards_is_the_policy_that_was_trained(runs: Runs) -> None:
+def test_the_export_of_padded_shards_is_the_policy_that_was_trained(run: Run) -> None:
     """The second step's rollouts were prepared with the weights of the checkpoint after the first step."""
     from safetensors.torch import load_file
 
-    first = next(c for c in find_checkpoints(runs.folder / "both") if c.state.step == 1)
-    conversion.export_hf(first.path, runs.folder / "hf")
-    before, after = (load_file(runs.folder / name / "model.safetensors") for name in ("policy", "hf"))
+    first = next(c for c in find_checkpoints(run.folder / "run") if c.state.step == 1)
+    conversion.export_hf(first.path, run.folder / "hf")
+    before, after = (load_file(run.folder / name / "model.safetensors") for name in ("policy", "hf"))
     assert {name: t.shape for name, t in before.items()} == {name: t.shape for name, t in after.items()}
     assert not torch.equal(before["lm_head.weight"], after["lm_head.weight"])
     for file in FILES:
-        assert (runs.folder / "hf" / file).read_bytes() == (runs.folder / "policy" / file).read_bytes()
-    assert_logprobs(runs.both[0].steps[1], runs.folder / "hf")
+        assert (run.folder / "hf" / file).read_bytes() == (run.folder / "policy" / file).read_bytes()
+    assert_logprobs(run.ranks[0].steps[1], run.folder / "hf")

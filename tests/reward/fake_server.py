@@ -10,6 +10,7 @@ from typing import Any
 
 from reward.protocol import PROTOCOL_VERSION
 from tests.background import serve_in_background
+from tests.reward.serving import Address
 
 Items = list[dict[str, Any]]
 HANG_UP = 0
@@ -62,6 +63,7 @@ class FakeServer:
             def reply(self, status: int, body: Any) -> None:
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
+                self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -96,3 +98,18 @@ def fake_servers() -> Iterator[Callable[..., FakeServer]]:
     yield make
     for fake in made:
         fake.close()
+
+
+@contextmanager
+def gateway(url: str, *statuses: int) -> Iterator[FakeServer]:
+    """Yields a server that answers with `statuses` in turn, and then with what the URL of a service answers."""
+    left, service = list(statuses), Address(url)
+
+    def answer(items: Items) -> tuple[int, bytes]:
+        if left:
+            return left.pop(0), b'{"detail": "not graded"}'
+        status, _, body = service.call("", items[0])
+        return status, body
+
+    with fake_servers() as make:
+        yield make(answer)

@@ -241,17 +241,21 @@ def test_trl_is_told_at_the_start_that_no_server_answers(dead_url: str) -> None:
         trl.reward_service(dead_url, ready_timeout_s=0.5)
 
 
-BAD_LABELS: list[Any] = ["", None, [4], {"answers": "4"}, {"inputs": ["1"], "outputs": []}]
-"""The service refuses the last one, the adapters the others."""
-
-
-@pytest.mark.parametrize("label", BAD_LABELS)
-def test_a_label_that_says_no_task_is_not_a_0(label: Any, server: Server) -> None:
+# ------------------------------------------------------------------------------------- verl
+@pytest.mark.parametrize("label", ["", [4], {"inputs": ["1"], "outputs": []}])
+def test_a_label_that_says_no_task_is_not_a_0_even_where_exceptions_become_zeros(
+    label: Any, server: Server
+) -> None:
+    """The service refuses the last label, the adapters the others."""
     with pytest.raises(BadLabel):
         trl.reward_service(server.url)([""], [RIGHT], answer=[label])
+    with pytest.raises(StopTraining, match=r"^[^\n]+$"):
+        verl.compute_score_blocking("math", RIGHT, label, servers=server.url)
+    with pytest.raises(StopTraining, match=r"^[^\n]+$"):
+        asyncio.run(verl.compute_score("math", RIGHT, label, servers=server.url))
+    assert not issubclass(StopTraining, Exception)
 
 
-# ------------------------------------------------------------------------------------- verl
 def test_verl_gets_a_score_for_its_rows(server: Server) -> None:
     """A row may say its domain and that its prompt opens a thought."""
 
@@ -273,29 +277,6 @@ def test_verl_stops_when_there_is_no_verdict(dead_url: str) -> None:
         asyncio.run(verl.compute_score("math", RIGHT, "4", servers=dead_url, patience_s=0.5))
     assert dead_url in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("label", BAD_LABELS)
-def test_verl_stops_at_a_label_that_says_no_task_even_where_exceptions_become_zeros(
-    label: Any, server: Server
-) -> None:
-    def awaiting() -> float:
-        return asyncio.run(verl.compute_score("math", RIGHT, label, servers=server.url))
-
-    def blocking() -> float:
-        return verl.compute_score_blocking("math", RIGHT, label, servers=server.url)
-
-    for score in (awaiting, blocking):
-        with pytest.raises(StopTraining) as caught:
-            score()
-        assert "\n" not in str(caught.value)
-    assert not issubclass(StopTraining, Exception)
-
-
-@pytest.mark.parametrize(("options", "word"), [({"servers": []}, "URLs that begin"), ({}, "servers")])
-def test_verl_stops_at_options_that_name_no_server(options: dict[str, Any], word: str) -> None:
-    with pytest.raises(StopTraining, match=word):
-        verl.compute_score_blocking("math", RIGHT, "4", **options)
 
 
 def test_verl_stops_when_its_own_time_limit_cancels_the_call(dead_url: str) -> None:

@@ -1,52 +1,16 @@
 """Tests of which text of a response is code, and which of several blocks is the likeliest program."""
 
+from typing import Any
+
 import pytest
 
 from reward.graders.code.blocks import Block, by_preference, code_blocks
+from tests.reward.serving import rows
 
 
-@pytest.mark.parametrize(
-    ("text", "bodies"),
-    [
-        ("```python\na\n```", ["a\n"]),
-        ("```\na\n```\n```py\nb\n```", ["a\n", "b\n"]),
-        ("```python\na\n", ["a\n"]),
-        ("```python\na\n```\nand ```b```", ["a\n"]),
-        ("use ```b```\nthen\n```\ncode\n```", ["code\n"]),
-        ("~~~python\na\n~~~", ["a\n"]),
-        ("~~~python\na = ~~~1\n```\n~~~", ["a = ~~~1\n```\n"]),
-        ("````\n```\na\n```\n````", ["```\na\n```\n"]),
-        ("print(1)", []),
-        ("```python\n \n```", []),
-        ("1. So:\n   ```python\n   if a:\n       b\n   ```", ["if a:\n    b\n"]),
-        ("1. ```python\n   if a:\n       b\n   ```", ["if a:\n    b\n"]),
-        ("```python\r\na\r\n```\r\n", ["a\r\n"]),
-        ("Here it is: ```python\na\n```", ["a\n"]),
-        ("Here it is: ```\na\n```", ["a\n"]),
-        ("It ends with ```done\n```python\na\n```", ["a\n"]),
-        ("```python\na```", ["a"]),
-        ("```python\na```\nDone.\n```text\n4\n```", ["a", "4\n"]),
-        ("```python\na\n``` prints 4\n```text\n4\n```", ["a\n", "4\n"]),
-        ("```python\na\n```text\n4\n```", ["a\n", "4\n"]),
-        ("```python\nold\nNow better:\n```python\nnew\n```", ["old\nNow better:\n", "new\n"]),
-        ("````markdown\nHi\n```python\na\n```\n````", ["Hi\n", "a\n"]),
-        ("```python\nprint('```')\n```\n", ["print('```')\n"]),
-        ("```python\n'''\n```\nf(1)\n```\n'''\na\n```\nDone", ["'''\n```\nf(1)\n```\n'''\na\n"]),
-        ("```python\n# ```\n# f(1)\n# ```\na\n```", ["# ```\n# f(1)\n# ```\na\n"]),
-        ("```text\nIt's ``` here\n```", ["It's ``` here\n"]),
-        ('Here ```python title="a.py"\na\n```', ["a\n"]),
-        ("Here ```{.python .numberLines}\na\n```", ["a\n"]),
-        ("Here ```done and so on\n```python\na\n```", ["a\n"]),
-        ("Write ```python a``` in a line.\n```python\na\n```", ["a\n"]),
-        ('```\nIn """\n```\n```python\na\n```\nb', ['In """\n```\n', "a\n"]),
-        ("```\nIn ''' \\\n```\n```Python 3\na\n```\nb", ["In ''' \\\n```\n", "a\n"]),
-        ('```\nIn """\n```\n```python\n"""doc"""\na\n```\nb', ['In """\n```\n', '"""doc"""\na\n']),
-        ('```\n"""\n```python\nf(1)\n```\n"""\na\n```\nb', ['"""\n```python\nf(1)\n```\n"""\na\n']),
-        ('```python\n"""\n```\n```python\na\n```\nb', ['"""\n```\n```python\na\n```\nb']),
-    ],
-)
-def test_blocks(text: str, bodies: list[str]) -> None:
-    assert [block.body for block in code_blocks(text)] == bodies
+@pytest.mark.parametrize("row", rows("code_blocks.jsonl"), ids=lambda row: row["text"][:30])
+def test_blocks(row: dict[str, Any]) -> None:
+    assert [block.body for block in code_blocks(row["text"])] == row["bodies"]
 
 
 @pytest.mark.parametrize(

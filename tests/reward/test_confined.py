@@ -12,11 +12,10 @@ import pytest
 pytest.importorskip("langdetect", reason="needs the reward environment")
 
 from reward import frames
-from reward.answers import Grade, Reply, Retry
+from reward.answers import Grade, Reply
 from reward.graders import grade
 from reward.graders.code import grader
 from reward.graders.registry import domains
-from reward.known_answers import LATE_MODULES
 from reward.pool import ForkedWorker
 from reward.sandbox import launch
 from reward.sandbox.cell import Level
@@ -84,12 +83,3 @@ def test_an_acceptance_case_needs_no_late_import(case: dict[str, Any], blind: Bl
 @pytest.mark.parametrize("case", BY_JUDGES, ids=lambda case: case["kind"])
 def test_a_program_of_the_red_team(case: dict[str, Any], sandbox: Sandbox) -> None:
     assert grader.grade(sandbox, case["response"], case["task"]).score == case["want"], case
-
-
-@pytest.mark.medium
-def test_a_failed_import_is_no_verdict(blind: Blind) -> None:
-    reply = blind.ask({"import": LATE_MODULES})
-    (answer,) = reply.answers
-    assert isinstance(answer, Retry)
-    assert answer.reason.startswith("a grader could not import")
-    assert reply.retire

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -136,22 +136,6 @@ CHAIN_SUM = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7"
 ENDLESS = {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["(a+)+$"]}]}
 
 
-def score_together(
-    requests: list[ScoreRequest], use: Callable[[Service, list[Any]], Awaitable[None]]
-) -> None:
-    async def main() -> None:
-        service = Service(None, num_workers=1, version="test", only=("logic", "instruction"))
-        await service.open()
-        try:
-            pool = service.pools["rules"]
-            pool.options = replace(pool.options, cpu_s=0.5)
-            await use(service, list(await asyncio.gather(*map(service.score, requests))))
-        finally:
-            await service.close()
-
-    asyncio.run(main())
-
-
 def test_only_the_one_that_computes_without_end_pays_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its group loses the worker, but the others are graded as if they had come alone."""
     monkeypatch.setattr(groups, "_CPU_S", 0.3)
@@ -165,15 +149,21 @@ def test_only_the_one_that_computes_without_end_pays_for_it(monkeypatch: pytest.
     invalid = ScoreRequest(request_id="invalid", domain="logic", response="", task={"task": "no such puzzle"})
     requests = [*puzzles[:5], endless, invalid, *puzzles[5:]]
 
-    async def use(service: Service, results: list[Any]) -> None:
+    async def main() -> None:
+        service = Service(None, num_workers=1, version="test", only=("logic", "instruction"))
+        await service.open()
+        pool = service.pools["rules"]
+        assert isinstance(pool, Pool)
+        pool.options = replace(pool.options, cpu_s=0.5)
+        results = await asyncio.gather(*map(service.score, requests))
+        depth = pool.depth
+        await service.close()
         assert [result.request_id for result in results] == [request.request_id for request in requests]
         found = {result.request_id: result for result in results}
         assert all(found[str(number)].status is GradeStatus.graded for number in range(12))
         assert [number for number in range(12) if found[str(number)].verdict == "correct"] == [7]
         assert (found["endless"].score, found["endless"].verdict) == (0.0, "timeout")
         assert found["invalid"].status is GradeStatus.invalid_request
-        pool = service.pools["rules"]
-        assert isinstance(pool, Pool)
-        assert pool.depth == 0
+        assert depth == 0
 
-    score_together(requests, use)
+    asyncio.run(main())

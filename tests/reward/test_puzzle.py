@@ -101,49 +101,6 @@ def test_hostile_answers_are_refused_before_the_scorer(name: str, answer: str) -
     assert (result.score, result.verdict) == (0.0, "refused_answer")
 
 
-COUNTDOWN = ("countdown", {"answer": "", "metadata": {"numbers": [3, 7, 50], "target": 40}})
-PUZZLE24 = ("puzzle24", {"answer": "", "metadata": {"numbers": [7, 7, 2, 1]}})
-INTEGRAL = (
-    "simple_integration",
-    {"answer": "x**3 + C", "metadata": {"integrand": "3*x**2", "variable": "x"}},
-)
-OWN_TEXT = (
-    "intermediate_integration",
-    {"answer": "3*Integral(x**2, x) + C", "metadata": INTEGRAL[1]["metadata"]},
-)
-
-
-@pytest.mark.parametrize(
-    ("puzzle", "answer", "right"),
-    [
-        (COUNTDOWN, "50 - (3 + 7)", True),
-        (COUNTDOWN, "50-7-3", True),
-        (COUNTDOWN, "50-7", False),
-        (COUNTDOWN, "4e1+0e0*(3+7+50)", False),
-        (COUNTDOWN, "(3+7+50)*(x-x)+4e1", False),
-        (COUNTDOWN, "50-7-3+0**3*3", False),
-        (COUNTDOWN, "3!+50-7-9", False),
-        (PUZZLE24, "(7 - 1) * 4", False),
-        (PUZZLE24, "4*6*1*1", False),
-        (PUZZLE24, "7*7/2*1", False),
-        (("puzzle24", {"answer": "", "metadata": {"numbers": [8, 8, 3, 3]}}), "8/(3 - 8/3)", True),
-        (INTEGRAL, "x**3 + C", True),
-        (INTEGRAL, "x**3", True),
-        (INTEGRAL, "exp(3*log(x)) + 7", True),
-        (INTEGRAL, "Integral(3*x**2, x)", False),
-        (INTEGRAL, "integrate(3*x**2, x)", False),
-        (OWN_TEXT, "3*Integral(x**2, x) + C", True),
-        (OWN_TEXT, "Integral(3*x**2, x) + C", False),
-        (OWN_TEXT, "x**3", True),
-    ],
-)
-def test_an_expression_has_to_be_worked_out(
-    puzzle: tuple[str, dict[str, object]], answer: str, right: bool
-) -> None:
-    assert (score(*puzzle, answer) == 1) is right
-    assert score("puzzle24", PUZZLE24[1], "4*6*1*1", credit="library") == 1
-
-
 def test_the_paper_names_96_tasks_without_its_out_of_distribution_ones() -> None:
     tasks = paper_tasks()
     assert len(tasks) == len(set(tasks)) == 96

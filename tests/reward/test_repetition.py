@@ -6,8 +6,6 @@ Responses that are not graded are left out of training, so a response that exhau
 from __future__ import annotations
 
 import gc
-import random
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -108,47 +106,3 @@ def test_the_longest_response_of_repetitions_gets_its_verdict(server: Server) ->
     results = server.batch(items)
     assert [(result["status"], result["score"]) for result in results] == [("graded", 0.0)] * len(items)
     assert {result["verdict"] for result in results} <= {"wrong", "partial", "no_code"}, results
-
-
-# The patterns that were replaced, with what they find
-
-PIECES = (
-    "[", "]", "\n", "\r", "a", "<", "<<", ">", ">>", "*", "**", "-", " ", "\t", "\f", "\u2028", "```", "````", "~~~",
-    "`", "py", ",", " and ", "\n\n", "word ",
-)  # fmt: skip
-
-
-def texts(count: int) -> list[str]:
-    """Yields short texts, half of them made from a few pieces only."""
-    draw = random.Random(0)
-    found = []
-    for number in range(count):
-        pieces = draw.sample(PIECES, draw.randint(2, 6)) if number % 2 else PIECES
-        found.append("".join(draw.choice(pieces) for _ in range(draw.randint(0, 12))))
-    return found
-
-
-def originals_placeholders(text: str, number: int) -> bool:
-    return len(re.findall(r"\[.*?\]", text)) >= number
-
-
-def originals_bullets(text: str, number: int) -> bool:
-    stars = re.findall(r"^\s*\*[^\*].*$", text, flags=re.MULTILINE)
-    return len(stars) + len(re.findall(r"^\s*-.*$", text, flags=re.MULTILINE)) == number
-
-
-def originals_title(text: str) -> bool:
-    return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
-
-
-@pytest.mark.medium
-def test_the_rules_find_what_the_originals_patterns_find() -> None:
-    """instruction_following_eval/instructions.py: PlaceholderChecker, BulletListChecker, TitleChecker."""
-    placeholders = constraints.RULES["detectable_content:number_placeholders"].follows
-    bullets = constraints.RULES["detectable_format:number_bullet_lists"].follows
-    title = constraints.RULES["detectable_format:title"].follows
-    for text in texts(20_000):
-        assert title(text) == originals_title(text), text
-        for number in range(4):
-            assert placeholders(text, number) == originals_placeholders(text, number), text
-            assert bullets(text, number) == originals_bullets(text, number), text

@@ -71,26 +71,6 @@ def test_a_batch_answers_in_order_and_item_by_item(server: Server) -> None:
     assert {result["version"] for result in results} == {server.ready["version"]}
 
 
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"deadline_ms": "soon"}, "deadline_ms"),
-        ({"task": {}}, "answer"),
-        ({"task": {"answer": "5", "require_think": "yes"}}, "require_think"),
-        ({"domain": "logic", "task": {"task": "no_such", "entry": {"answer": "1"}}}, "no_such"),
-        ({"domain": "instruction", "task": {"instruction_id_list": ["a:b"], "kwargs": [{}]}}, "a:b"),
-        ({"domain": "code", "task": {"inputs": ["1"], "outputs": []}}, "inputs"),
-    ],
-)
-def test_invalid_requests_get_a_sentence_and_no_score(
-    change: dict[str, object], word: str, server: Server
-) -> None:
-    code, _, answer = server.call("/v1/score", {**boxed("5", "5"), **change})
-    result = json.loads(answer)
-    assert (code, result["status"], result["score"]) == (400, "invalid_request", None)
-    assert word in result["details"]["reason"]
-
-
 def test_a_response_that_is_too_long_is_a_0_and_not_a_missing_verdict(server: Server) -> None:
     """The policy is responsible for the length. If it were not graded, the policy could bring that about."""
     tasks = {"math": {"answer": "5"}, "logic": LOGIC, "instruction": RULES, "code": DOUBLE}
@@ -126,7 +106,7 @@ def test_a_line_that_is_no_request_costs_its_batch_nothing(server: Server) -> No
         ("invalid_request", None),
         ("graded", 1.0),
     ] * len(bad)
-    assert {server.call("/v1/score", body)[0] for body in bad} == {400}
+    assert {server.call("/v1/score", body)[0] for body in (*bad, {**boxed("5", "5"), "task": {}})} == {400}
 
 
 def test_a_caller_that_hangs_up_in_mid_request_leaves_no_traceback(server: Server) -> None:
@@ -164,6 +144,9 @@ def test_a_repeated_id_is_answered_from_memory_unless_its_content_differs(server
     first = server.score(boxed("5", "5", "same"))
     assert server.score(boxed("5", "5", "same")) == first
     assert server.score(boxed("6", "5", "same"))["score"] == 0.0
+    draft = request("math", "\\boxed{5}", {"answer": "5"}, "draft")
+    scores = [server.score({**draft, "in_thought": flag})["score"] for flag in (False, True, False)]
+    assert scores == [1.0, 0.0, 1.0], "what is a draft in a thought is another content"
 
 
 def test_a_deadline_that_has_passed_is_429(server: Server) -> None:

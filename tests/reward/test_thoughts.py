@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from reward.client import RewardClient
-from reward.graders.grade import Grade, gate
+from reward.graders.grade import Grade, InvalidTask, gate
 from reward.offline import explanation
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.reward.serving import Server, request
@@ -72,24 +71,6 @@ def test_every_domain_grades_what_follows_the_last_thought(name: str, server: Se
     assert [outcome(result) for result in server.batch(items)] == [expected for *_, expected in cases]
 
 
-def test_the_memory_of_results_tells_the_two_apart(server: Server) -> None:
-    """The same id and text, once in a thought and once not."""
-    body = request_body("math", "\\boxed{4}", "the same id")
-    verdicts = [outcome(server.score({**body, "in_thought": flag})) for flag in (False, True, False, True)]
-    assert verdicts == [CORRECT, OPEN] * 2
-
-
-def test_the_client_sends_it(server: Server) -> None:
-    domain, answer, task = ANSWERS["math"]
-    fields: dict[str, Any] = {"domain": domain, "response": answer, "task": task}
-    with RewardClient(urls=[server.url]) as client:
-        futures = [
-            client.submit(ScoreRequest(request_id=f"client/{flag}", in_thought=flag, **fields))
-            for flag in (False, True)
-        ]
-        assert [outcome(future.result().to_json()) for future in futures] == [CORRECT, OPEN]
-
-
 # The rule by itself
 
 PIECES = ("<think>", "</think>", "a", "\n", "<think", "</answer>")
@@ -134,6 +115,8 @@ def test_the_rule_is_the_automaton(in_thought: bool) -> None:
 def test_a_task_may_moreover_demand_a_thought(response: str, in_thought: bool, verdict: str | None) -> None:
     text = gate(response, {"require_think": True}, in_thought=in_thought)
     assert (text.verdict if isinstance(text, Grade) else None) == verdict
+    with pytest.raises(InvalidTask, match="require_think"):
+        gate(response, {"require_think": "yes"}, in_thought=in_thought)
 
 
 @pytest.mark.parametrize(

@@ -92,35 +92,6 @@ def test_the_real_service_grades_and_is_gone_afterwards(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "reward_service.log").is_file()
 
 
-WITHOUT_A_MODULE = """
-import sys
-class Missing:
-    def find_spec(name, path=None, target=None):
-        if name == "sortedcontainers.sorteddict":
-            raise ModuleNotFoundError(f"No module named {name!r}")
-sys.meta_path.insert(0, Missing)
-"""
-
-
-@pytest.mark.slow
-def test_a_real_service_without_a_module_does_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The graders load without it, and need it for some responses."""
-    (tmp_path / "packages").mkdir()
-    (tmp_path / "packages/sitecustomize.py").write_text(WITHOUT_A_MODULE)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/packages:{ROOT}")
-    config = RewardConfig(ready_timeout_s=3600.0)
-    words = r"did not start .*cannot be graded: .*No module named 'sortedcontainers.sorteddict'"
-    with (
-        pytest.raises(RewardServiceNotStarted, match=words) as caught,
-        running_service(config, tmp_path / "run"),
-    ):
-        pass
-    assert "\n" not in str(caught.value)
-    assert "sorteddict" in (tmp_path / "run/reward_service.log").read_text()
-
-
 def test_a_service_that_ends_at_once_says_its_last_words(tmp_path: Path, fake_python: MakePython) -> None:
     config = fake_python("import sys; print('one'); print('the port is taken', file=sys.stderr); sys.exit(3)")
     with (

@@ -112,13 +112,6 @@ def test_the_main_rank_alone_waits_and_the_others_learn_what_it_found(
 DOUBLE = {"inputs": ["2"], "outputs": ["4"], "fn_name": "double"}
 BAD_TASKS: list[tuple[dict[str, Any], str]] = [
     ({"task": {"ground_truth": "4"}}, 'the task needs "answer", a non-empty string'),
-    ({"task": {"answer": 4}}, 'the task needs "answer"'),
-    ({"task": {"answer": "4" * 100_000}}, "longer than"),
-    ({"domain": "code", "task": {"inputs": ["1"]}}, 'needs the lists "inputs" and "outputs"'),
-    (
-        {"domain": "code", "task": {"test_program": "def check(candidate): ...", "entry_point": "f"}},
-        'a "test_program" is not run',
-    ),
     ({"domain": "code", "task": {**DOUBLE, "cpu_s": 0}}, '"cpu_s" must be a number of seconds'),
     ({"domain": "logic", "task": {"task": "no_such_puzzle", "entry": {}}}, "no Reasoning Gym task"),
     ({"domain": "instruction", "task": {"instruction_id_list": ["x"], "kwargs": []}}, "0 kwargs"),

@@ -214,20 +214,19 @@ def test_the_service_is_asked_where_there_is_no_function_or_it_has_a_weight() ->
     assert RewardConfig(function=function, weights={"service": 0.0}).asks_service
 
 
-def test_a_slow_function_is_no_hang() -> None:
-    reward = RewardConfig(function=["a.py:score"], function_timeout_s=900.0)
-    with pytest.raises(
-        ConfigError, match=r"called \(reward.function_timeout_s\) twice without an answer, 2080 s"
-    ):
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("function_timeout_s", r"called \(reward.function_timeout_s\) twice without an answer, 2080 s"),
+        ("ready_timeout_s", r"may be started \(reward.ready_timeout_s\)"),
+    ],
+)
+def test_a_slow_function_is_no_hang(option: str, said: str) -> None:
+    """A call that takes too long ends the process, which must be started again before anything else is known."""
+    reward = RewardConfig(function=["a.py:score"], **{option: 900.0})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=said):
         RunConfig(reward=reward)
     RunConfig(reward=reward, trainer=TrainerConfig(hang_timeout_s=0))
-
-
-def test_a_slow_start_of_a_functions_process_is_no_hang() -> None:
-    """A call that takes too long ends the process, which must be started again before anything else is known."""
-    reward = RewardConfig(function=["a.py:score"], ready_timeout_s=900.0)
-    with pytest.raises(ConfigError, match=r"may be started \(reward.ready_timeout_s\)"):
-        RunConfig(reward=reward)
 
 
 def test_only_what_is_graded_must_have_the_columns(tmp_path: Path) -> None:
@@ -303,31 +302,19 @@ def two_ranks(other: Any) -> Ranks:
     return made(layout=Layout(rank=0, world_size=2, tensor_parallel=1, pipeline_parallel=1))  # type: ignore[no-any-return]
 
 
-def a_function(tmp_path: Path) -> RewardConfig:
+def test_every_machine_has_the_same_file_or_is_named_on_every_rank(tmp_path: Path) -> None:
+    text = f"{tmp_path}/f.py:score"
     (tmp_path / "f.py").write_text("def score(responses): ...\n")
-    return RewardConfig(function=[f"{tmp_path}/f.py:score"])
-
-
-def test_equal_files_are_agreed_on(tmp_path: Path) -> None:
-    config = a_function(tmp_path)
-    assert agreed_digests(config, two_ranks(lambda mine: mine)) == {
-        config.function[0]: digest(config.function[0])
-    }
-
-
-def test_a_machine_with_another_file_is_named(tmp_path: Path) -> None:
-    config = a_function(tmp_path)
+    config = RewardConfig(function=[text])
+    assert agreed_digests(config, two_ranks(lambda mine: mine)) == {text: digest(text)}
     ranks = two_ranks(lambda mine: mine and ("node7", dict.fromkeys(mine[1], "0" * 64)))
     with pytest.raises(ConfigError, match=r"f\.py:score is another file on node7 than on"):
         agreed_digests(config, ranks)
-
-
-def test_a_machine_without_the_file_is_named_on_every_rank(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"cannot be read on {re.escape(platform.node())}"):
         agreed_digests(RewardConfig(function=[f"{tmp_path}/nowhere.py:score"]), two_ranks(lambda mine: mine))
     lacking = two_ranks(lambda mine: ConfigError("f.py:score cannot be read on node7"))
     with pytest.raises(ConfigError, match="cannot be read on node7"):
-        agreed_digests(a_function(tmp_path), lacking)
+        agreed_digests(config, lacking)
 
 
 def test_a_change_is_one_sentence_and_nothing_known_is_none() -> None:

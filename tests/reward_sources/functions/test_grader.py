@@ -63,10 +63,12 @@ def made(
     opened: list[FunctionGrader] = []
     (tmp_path / "f.py").touch()
 
-    def make(function: Callable[..., Any], **options: Any) -> tuple[FunctionGrader, Called]:
-        called = Called(function)
+    def make(
+        function: Callable[..., Any], name: str = "score", **options: Any
+    ) -> tuple[FunctionGrader, Called]:
+        called = Called(function, name)
         monkeypatch.setattr(module, "FunctionProcess", lambda *_: called)
-        opened.append(asking.grader(f"{tmp_path}/f.py:score", tmp_path, **options))
+        opened.append(asking.grader(f"{tmp_path}/f.py:{name}", tmp_path, **options))
         return opened[-1], called
 
     yield make
@@ -288,34 +290,24 @@ class Service:
 
 
 @pytest.fixture
-def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., MixedGrader]]:
+def mixed(made: Callable[..., tuple[FunctionGrader, Called]]) -> Callable[..., MixedGrader]:
     """Returns a function that makes a grader of two functions: `size`, the length, and `picky`, -1 or no value."""
-    opened: list[FunctionGrader] = []
-    (tmp_path / "parts.py").touch()
 
     def picky(responses: list[str], **columns: Any) -> list[float | str]:
         if "broken" in responses:
             raise CallFailed("returned a value of type float", again=False)
         return ["returned None for a response" if text == "none" else -1.0 for text in responses]
 
-    def called(text: str, *_: Any) -> Called:
-        name = text.rpartition(":")[2]
-        made = Called({"size": lengths, "picky": picky}[name], name)
-        made.gate.set()
-        return made
-
-    monkeypatch.setattr(module, "FunctionProcess", called)
-
     def make(weights: Mapping[str, float], service: Service | None = None, **options: Any) -> MixedGrader:
-        names = [f"{tmp_path}/parts.py:{name}" for name in ("size", "picky")]
-        functions = [asking.grader(text, tmp_path) for text in names]
-        opened.extend(functions)
-        config = RewardConfig(function=names, weights=dict(weights))
+        functions = []
+        for function, name in ((lengths, "size"), (picky, "picky")):
+            grader, called = made(function, name)
+            called.gate.set()
+            functions.append(grader)
+        config = RewardConfig(function=[function.text for function in functions], weights=dict(weights))
         return MixedGrader(functions, service, config, **options)
 
-    yield make
-    for grader in opened:
-        grader.close()
+    return make
 
 
 def test_the_reward_is_the_weighted_sum_and_its_parts_have_names(mixed: Any) -> None:

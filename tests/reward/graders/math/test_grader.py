@@ -80,12 +80,6 @@ def test_a_task_without_a_usable_answer_is_invalid(task: dict[str, object]) -> N
         grade("math", "\\boxed{5}", task)
 
 
-def test_missing_think_end_is_zero_only_on_demand() -> None:
-    assert grade("math", "\\boxed{5}", {"answer": "5"}).score == 1
-    assert grade("math", "\\boxed{5}", {"answer": "5", "require_think": True}).verdict == "no_think_end"
-    assert grade("math", "<think>\\boxed{5}", {"answer": "5"}).verdict == "open_thought"
-
-
 @pytest.mark.parametrize(
     ("gold", "answer", "right"),
     [
