@@ -155,11 +155,9 @@ def _show(arguments: Sequence[str]) -> int:
         "data show", "Shows rows of a file of problems, as a run reads them, and says which it would refuse."
     )
     parser.path("file", "FILE", "a file of problems")
-    parser.add_argument("--rows", type=int, default=3, metavar="N", help="number of rows (default: 3)")
-    parser.option("--from", "N", "index of the first row (default: 0)", type=int, default=0, dest="start")
+    parser.number("--rows", "N", "number of rows (default: 3)", default=3)
+    parser.number("--from", "N", "index of the first row (default: 0)", least=0, default=0, dest="start")
     given = parser.parse_args(arguments)
-    if given.rows < 1:
-        raise ConfigError(f"--rows {given.rows} is out of range: it must be at least 1.")
     from nemo_prorl.data.own import RejectedRow, is_prompt_file, read
     from nemo_prorl.data.rows import RowFile
 
@@ -186,7 +184,7 @@ def _show(arguments: Sequence[str]) -> int:
 
 def _places(given: argparse.Namespace, num_rows: int) -> range:
     """Returns the indices of the rows to show. Raises ConfigError if there are none."""
-    if not 0 <= given.start < num_rows:
+    if given.start >= num_rows:
         raise ConfigError(f"--from {given.start} is out of range: {given.file} has rows 0 to {num_rows - 1}.")
     return range(given.start, min(given.start + given.rows, num_rows))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from nemo_prorl.commands.demo import add_arguments
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser, composed, prepare_engines
-from nemo_prorl.config.sections.checks import require
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder.storage import check_writable
 
@@ -19,14 +18,9 @@ def main(arguments: Sequence[str]) -> int:
 
     parser = Parser("demo-llm", __doc__)
     add_arguments(parser, Path("runs/demo_llm"))
-    parser.add_argument(
-        "--steps",
-        type=int,
-        default=language.NUM_STEPS,
-        help=f"steps of training (default: {language.NUM_STEPS})",
-    )
+    default = language.NUM_STEPS
+    parser.number("--steps", "N", f"steps of training (default: {default})", default=default)
     options = parser.parse_intermixed_args(arguments)
-    require(options.steps >= 1, "--steps", options.steps, "at least 1")
     device = composed("smollm2", options.overrides).trainer.device
     check_writable(f"--out {options.out}", options.out)
     show(language.plan(smoke=options.smoke, num_steps=options.steps).splitlines())

@@ -8,7 +8,6 @@ from dataclasses import asdict
 
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import Parser
-from nemo_prorl.config import ConfigError
 
 DESCRIPTION = """\
 Fits a sigmoid to the pass rate of the training rollouts since the stage's last reset, and prints the end of the \
@@ -20,13 +19,9 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the forecast and returns exit code 0."""
     parser = Parser("forecast", __doc__, DESCRIPTION)
     parser.path("run_dir", "RUN_DIR", "folder of a run")
-    parser.option("--steps", "N", "steps to look ahead (default: 100)", type=int, default=100)
+    parser.number("--steps", "N", "steps to look ahead (default: 100)", default=100)
     parser.flag("--json", "prints a JSON object")
     options = parser.parse_args(arguments)
-    if options.steps < 1:
-        raise ConfigError(
-            f"--steps {options.steps} must be at least 1: write the number of steps to look ahead."
-        )
     from nemo_prorl.report.forecast import forecast_lines, outlook_of
     from nemo_prorl.run_folder.run import read_run
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """Trains what is missing, prints the table and returns the exit code: 1 if an arm failed or was paused."""
     parser = Parser("fork", __doc__, DESCRIPTION)
     parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
-    parser.add_argument("--at", type=int, required=True, metavar="N", help="step of a checkpoint of the run")
+    parser.number("--at", "N", "step of a checkpoint of the run", required=True)
     parser.add_argument(
         "--arm",
         action="append",
@@ -42,24 +42,13 @@ def main(arguments: Sequence[str]) -> int:
         metavar="'NAME: KEY=VALUE ...'",
         help="what is different in this arm; a name alone changes nothing. Twice at least",
     )
-    parser.add_argument("--steps", type=int, required=True, metavar="K", help="steps that each arm trains")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        default=1,
-        metavar="S",
-        help="seeds of each arm: the run's, and the numbers after it",
-    )
+    parser.number("--steps", "K", "steps that each arm trains", required=True)
+    parser.number("--seeds", "S", "seeds of each arm: the run's, and the numbers after it", default=1)
     parser.path("--out", "DIR", "folder of the arms (default: RUN_DIR/forks/N)")
     parser.flag("--prepare", "trains nothing: makes the folders, and prints the commands that train in them")
-    parser.add_argument(
-        "--ranks", type=int, default=1, metavar="R", help="processes of each arm, on this machine"
-    )
+    parser.number("--ranks", "R", "processes of each arm, on this machine", default=1)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="sets an option in all arms")
     given = parser.parse_intermixed_args(arguments)
-    for name, least in (("at", 1), ("steps", 1), ("seeds", 1), ("ranks", 1)):
-        if getattr(given, name) < least:
-            raise ConfigError(f"--{name} {getattr(given, name)} is too small: write {least} or more.")
     run_dir: Path = given.run_dir
     if not (run_dir / "checkpoints").is_dir():
         raise ConfigError(f"RUN_DIR={run_dir} has no checkpoints/: write the folder of a run.")
@@ -144,7 +133,8 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
             code = run_ranks(["nemo_prorl", *run.arguments], num_ranks=num_ranks)
             if not run.is_done and not run.why_failed:
                 what = "was paused" if code == 0 else f"ended with exit code {code}"
-                return say(f"arm {run.name} {what}: the same command goes on with it.", code or 1)
+                then = "correct that first" if code == 2 else "the same command goes on with it"
+                return say(f"arm {run.name} {what}: {then}.", code or 1)
     return 0
 
 

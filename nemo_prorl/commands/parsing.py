@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,16 @@ class Parser(argparse.ArgumentParser):
     def option(self, name: str, metavar: str, meaning: str, **more: Any) -> None:
         """Adds an argument, or an option with a value; `more` as for add_argument."""
         self.add_argument(name, metavar=metavar, help=meaning, **more)
+
+    def number(self, name: str, metavar: str, meaning: str, *, least: int = 1, **more: Any) -> None:
+        """Adds an option with a whole number of at least `least`; `more` as for add_argument."""
+
+        def parsed(text: str) -> int:
+            if not re.fullmatch(r"-?\d+", text) or int(text) < least:
+                raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
+            return int(text)
+
+        self.option(name, metavar, meaning, type=parsed, **more)
 
     def path(self, name: str, metavar: str, meaning: str, **more: Any) -> None:
         self.option(name, metavar, meaning, type=Path, **more)

@@ -38,10 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the plan of a chain or of one stage and returns exit code 0. Raises ConfigError for a chain that cannot
     work."""
     parser = Parser("plan", __doc__, DESCRIPTION)
-    parser.add_argument("--nodes", type=int, default=4, help="number of nodes (default: 4, as in ProRL)")
-    parser.add_argument(
-        "--gpus-per-node", type=int, default=8, help="number of GPUs per node (default: 8, as in ProRL)"
-    )
+    parser.option("--nodes", "N", "number of nodes (default: 4, as in ProRL)", type=int, default=4)
+    parser.option("--gpus-per-node", "N", "GPUs per node (default: 8, as in ProRL)", type=int, default=8)
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
     chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)

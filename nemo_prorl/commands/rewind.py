@@ -20,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("rewind", __doc__, DESCRIPTION)
     parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
     parser.add_argument("stage", metavar="STAGE", help="the stage to train again")
-    parser.option("--step", "N", "goes on after step N of the run, of which it has a checkpoint", type=int)
+    parser.number("--step", "N", "goes on after step N of the run, of which it has a checkpoint")
     given = parser.parse_args(arguments)
     from nemo_prorl.cluster.slurm_queue import is_gone
     from nemo_prorl.run_folder.lock import alone_in

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         "graded again. Exit code: 0 equal, 1 different, 2 cannot be verified.",
     )
     parser.path("run", "RUN", "folder of a run")
-    parser.add_argument("--step", type=int, metavar="N", help="verifies this step (default: the newest)")
+    parser.number("--step", "N", "verifies this step (default: the newest)")
     parser.add_argument("--steps", metavar="A..B", help="verifies these steps, of one stage")
     parser.option(
         "--metric",
@@ -54,8 +54,6 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.step is not None and given.steps is not None:
         raise ConfigError("--step and --steps are both given: write one of them.")
-    if given.step is not None and given.step < 1:
-        raise ConfigError(f"--step {given.step} is no step: write 1 or more.")
     if given.tolerance is not None and not 0 <= given.tolerance < math.inf:
         raise ConfigError(f"--tolerance {given.tolerance:g} is no difference: write 0 or more, such as 1e-4.")
     with terminal.shown(speaks=rank_from_environment() == 0):

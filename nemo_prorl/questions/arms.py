@@ -29,7 +29,7 @@ from nemo_prorl.run_folder.metrics_file import rewind_metrics
 from nemo_prorl.run_folder.origin import flatten, write_resolved
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
-from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE
+from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE, changed_content
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.types import RunState
@@ -210,15 +210,19 @@ def _of_another_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def prepare(runs: Sequence[ArmRun], run_dir: Path, checkpoint: Checkpoint, launcher: Path | None) -> None:
     """Makes the folders that do not exist yet, each complete or not at all. Raises ConfigError, before it makes any, if
-    one exists that was made from another checkpoint or with other options, or for other low-rank factors than the
-    checkpoint's without a reset. launcher: of the run's stage, if any."""
+    one exists that was made from another checkpoint or with other options, if the checkpoint's content has changed, or
+    for other low-rank factors than the checkpoint's without a reset. launcher: of the run's stage, if any."""
     for run in runs:
         check_same_factors(run.config, StartingPoint(checkpoint=checkpoint, is_resume=False))
         if run.folder.exists():
             _check_unchanged(run, checkpoint)
-    for run in runs:
-        if not run.folder.exists():
-            _make(run, run_dir, checkpoint, launcher)
+    missing = [run for run in runs if not run.folder.exists()]
+    if missing and (damage := changed_content(checkpoint.path)):
+        raise ConfigError(
+            f"{checkpoint.path} is damaged ({damage}): bring back a copy of it, or write --at with another step."
+        )
+    for run in missing:
+        _make(run, run_dir, checkpoint, launcher)
 
 
 def _make(run: ArmRun, run_dir: Path, checkpoint: Checkpoint, launcher: Path | None) -> None:

@@ -272,6 +272,14 @@ def test_a_folder_that_was_made_otherwise_is_refused_and_nothing_is_made_beside_
     assert everything(run_dir.parent) == before
 
 
+def test_a_checkpoint_whose_content_has_changed_is_refused_before_a_folder_is_made(run_dir: Path) -> None:
+    weights = run_dir / "checkpoints/step-00000020-run2/policy/weights"
+    weights.write_bytes(bytes([weights.read_bytes()[0] + 1]))
+    with pytest.raises(ConfigError, match=r"damaged \(policy/weights is not what was written\)"):
+        made(run_dir)
+    assert not list((run_dir.parent / "out").glob("*"))
+
+
 def test_the_same_command_makes_what_is_missing_and_keeps_what_is_there(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,7 +378,10 @@ def test_options_that_have_changed_since_the_checkpoint_are_named(
     ("words", "what"),
     [
         (["--arm", "nothing"], "--arm is given once"),
-        (["--arm", "a", "--arm", "b", "--seeds", "0"], "--seeds 0 is too small"),
+        (
+            ["--arm", "a", "--arm", "b", "--seeds", "0"],
+            "argument --seeds: 0 is no whole number of at least 1",
+        ),
         (
             ["--arm", "a", "--arm", "b", "--at", "25"],
             "no checkpoint of step 25: write --at with one of 20, 30.",

@@ -115,8 +115,6 @@ def test_the_files_of_the_data_keep_their_order(resumed: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["--step", "0"], "--step 0 is no step: write 1 or more."),
-        (["--step", "-2"], "--step -2 is no step"),
         (["--step", "9"], "has no digest of step 9: write a step of 1 to 4."),
         (["--steps", "3..2"], "--steps 3..2 is no range of steps"),
         (["--tolerance", "-0.1"], "--tolerance -0.1 is no difference: write 0 or more"),

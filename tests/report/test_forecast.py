@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,15 +186,6 @@ def test_the_report_draws_the_band_to_the_end_of_the_stage(tmp_path: Path) -> No
     assert all(one.band is None for one in compared)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (lambda folder: [str(folder / "nothing")], "holds no metrics.jsonl"),
-        (lambda folder: [str(folder), "--steps", "0"], "--steps 0 must be at least 1"),
-    ],
-)
-def test_mistakes_have_a_sentence(
-    arguments: Callable[[Path], list[str]], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["forecast", *arguments(write_stage(tmp_path / "run", 20))]) == 2
-    assert sentence in " ".join(capsys.readouterr().err.split())
+def test_a_folder_without_records_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forecast", str(tmp_path)]) == 2
+    assert "holds no metrics.jsonl" in capsys.readouterr().err
