@@ -26,7 +26,7 @@ ROOM_LINES = {
     "nemo_prorl/commands": 2_640,
     "nemo_prorl/config": 2_140,
     "nemo_prorl/data": 3_280,
-    "nemo_prorl/demo": 1_400,
+    "nemo_prorl/demo": 1_330,
     "nemo_prorl/doctor": 1_050,
     "nemo_prorl/engines": 5_900,
     "nemo_prorl/evaluation": 2_440,

@@ -300,7 +300,7 @@ def test_check_says_how_many_prompts_are_left_out(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from nemo_prorl.demo.tiny_policy import build_tokenizer
+    from experiments.boundary.tiny_policy import build_tokenizer
 
     build_tokenizer().save_pretrained(model)
     for name, lengths in {"train": [1] * 9, "held_out": [1, 900, 1]}.items():

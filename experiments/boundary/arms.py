@@ -112,7 +112,7 @@ def fine_tune(
     """
     from experiments.boundary.supervised import train_supervised
     from nemo_prorl.config import TrainerConfig
-    from nemo_prorl.demo.tiny_policy import END
+    from experiments.boundary.tiny_policy import END
 
     rows = {row.uid: row for path in prompts for row in RowFile(path)}
     correct = correct_responses(samples)

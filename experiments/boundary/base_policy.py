@@ -141,7 +141,7 @@ def part(problem: Problem, stream: random.Random) -> tuple[Row, str]:
 
 def examples(num_updates: int) -> Callable[[int], list[tuple[Row, str]]]:
     """Returns a function that draws the batch of an update."""
-    from nemo_prorl.demo.tiny_policy import END
+    from experiments.boundary.tiny_policy import END
 
     wholes, parts = list[list[Problem]](), list[list[Problem]]()
     for name, task in TASKS.items():

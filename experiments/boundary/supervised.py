@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from transformers import AutoTokenizer
 
+from experiments.boundary.tiny_policy import write_random_policy
 from nemo_prorl.algorithm.objective import supervised_loss
 from nemo_prorl.config import (
     Decay,
@@ -23,7 +24,6 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import Row
-from nemo_prorl.demo.tiny_policy import write_random_policy
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.conversion import save_hf
 from nemo_prorl.engines.megatron.policy import MegatronPolicy

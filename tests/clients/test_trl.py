@@ -13,7 +13,7 @@ import numpy as np
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from nemo_prorl.demo.tiny_policy import write_random_policy
+from experiments.boundary.tiny_policy import write_random_policy
 from reward.adapters.connection import ServiceConnection
 from reward.adapters.trl import RewardFunction, reward_service
 from tests.reward.serving import Server

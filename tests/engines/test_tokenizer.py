@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from experiments.boundary.tiny_policy import build_tokenizer
 from nemo_prorl.config import ConfigError, ModelConfig, RunConfig
 from nemo_prorl.data.mix import render
-from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.tokenizer import check_tokenizer, load_tokenizer, remarks, stop_ids
 from tests import chat_templates
 from tests.chat_templates import tokenizer_with

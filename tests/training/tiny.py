@@ -129,7 +129,7 @@ def make_case(folder: Path, url: str) -> Case:
 
 def write_case(folder: Path) -> None:
     """Writes the policy, its prompts, and `tiny.yaml`, which trains the policy on them."""
-    from nemo_prorl.demo.tiny_policy import build_tokenizer
+    from experiments.boundary.tiny_policy import build_tokenizer
 
     tokenizer = build_tokenizer()
     build_hf_model(

@@ -16,9 +16,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from experiments.boundary.tiny_policy import build_tokenizer
 from nemo_prorl import distributed
 from nemo_prorl.config import ConfigError, Precision
-from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.megatron import checkpoint, conversion, optimizer_state, weights
 from nemo_prorl.engines.megatron.architecture import hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy

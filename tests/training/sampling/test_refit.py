@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.boundary.tiny_policy import build_tokenizer
 from nemo_prorl.config import (
     ControllerAction,
     ControllerConfig,
     ControllerMode,
 )
-from nemo_prorl.demo.tiny_policy import build_tokenizer
 from nemo_prorl.engines.interface import LoadedWeights
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.sampling.fleet import SamplerFleet

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from nemo_prorl.commands.parsing import composed
 from nemo_prorl.data.mix import render
-from nemo_prorl.demo import tasks, tiny_policy
+from nemo_prorl.demo import tasks
+from experiments.boundary import tiny_policy
 
 PRINTABLE = "".join(chr(code) for code in range(32, 127))
 
