@@ -14,6 +14,7 @@ from nemo_prorl.config import Advantage, AlgorithmConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.markers import ask_for_reset, reset_request
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.rounds import NothingToLearn
 from tests.training.conftest import FAILED, MIXED, RIGHT, SINGLE, WRONG, make_prompt
@@ -26,15 +27,21 @@ NUM_RANKS = 3
 def on_every_rank(
     folder: Path,
     prepare: Callable[[Run, int], Any] = lambda run, rank: None,
+    fails: tuple[type[Exception], ...] = (),
     **options: Any,
 ) -> list[Any]:
-    """Returns outcome and state of each rank's run. Calls `prepare(run, rank)` first."""
+    """Returns outcome, or the sentence of an error among `fails`, and state of each rank's run. Calls
+    `prepare(run, rank)` first."""
 
     def fit(ranks: ThreadRanks) -> tuple[str, dict[str, Any]]:
         rank = ranks.layout.rank
         run = Run(folder, **options)
         prepare(run, rank)
-        return run.fit(ranks), asdict(run.state)
+        try:
+            outcome = run.fit(ranks)
+        except fails as error:
+            outcome = str(error)
+        return outcome, asdict(run.state)
 
     return run_as_ranks(fit, NUM_RANKS, 1, 1)
 
@@ -68,22 +75,9 @@ def test_a_reward_that_breaks_stops_all_ranks_with_one_sentence_and_a_checkpoint
     tmp_path: Path, ahead: bool
 ) -> None:
     prompts = [make_prompt(f"p{index}", MIXED if index < 8 else WRONG) for index in range(100)]
-    sentences: list[str] = []
-
-    def note_stop(run: Run, rank: int) -> None:
-        fit = run.fit
-
-        def fit_and_note(ranks: Any) -> str:
-            with pytest.raises(NothingToLearn, match="stage main stopped after step 2") as caught:
-                fit(ranks)
-            sentences.append(str(caught.value))
-            return "failed"
-
-        run.fit = fit_and_note  # type: ignore[method-assign]
-
-    results = on_every_rank(tmp_path, note_stop, prompts=prompts, num_steps=9, ahead=ahead)
+    results = on_every_rank(tmp_path, fails=(NothingToLearn,), prompts=prompts, num_steps=9, ahead=ahead)
     assert results == [results[0]] * NUM_RANKS
-    assert sentences == [sentences[0]] * NUM_RANKS
+    assert results[0][0].startswith("stage main stopped after step 2")
     (checkpoint,) = find_checkpoints(tmp_path)
     again = checkpoint.state.prompts["again"]
     assert (checkpoint.state.step, sorted(again, key=lambda uid: int(uid[1:]))) == (
@@ -108,22 +102,12 @@ def test_a_request_is_obeyed_by_all_ranks_whichever_sees_it_first(tmp_path: Path
 
 def test_a_failing_service_stops_all_ranks_though_a_save_and_a_round_are_under_way(tmp_path: Path) -> None:
     prompts = [make_prompt(f"p{index}", MIXED if index < 8 else FAILED) for index in range(100)]
-    stopped: list[int] = []
-
-    def note_stop(run: Run, rank: int) -> None:
-        fit = run.fit
-
-        def fit_and_note(ranks: Any) -> str:
-            with pytest.raises(RewardServiceFailing, match="grading failed on"):
-                fit(ranks)
-            stopped.append(rank)
-            return "failed"
-
-        run.fit = fit_and_note  # type: ignore[method-assign]
-
-    on_every_rank(tmp_path, note_stop, prompts=prompts, num_steps=9, every=2, ahead=True)
-    assert sorted(stopped) == list(range(NUM_RANKS))
+    options = {"prompts": prompts, "num_steps": 9, "every": 2, "ahead": True}
+    results = on_every_rank(tmp_path, fails=(RewardServiceFailing,), **options)
+    assert all("grading failed on" in sentence for sentence, _ in results)
+    assert all("a run with a checkpoint goes on from it" in sentence for sentence, _ in results)
     assert [checkpoint.state.step for checkpoint in find_checkpoints(tmp_path)] == [2]
+    assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("updates_per_step", [1, 2])

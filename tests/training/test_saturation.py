@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,29 +37,21 @@ def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
     ("scores", "advice"),
     [(RIGHT, "solves nearly all of these prompts. Train on harder ones"), (WRONG, "Train on easier ones")],
 )
-def test_a_run_that_finds_nothing_to_learn_at_all_fails(
-    tmp_path: Path, scores: list[float], advice: str
+@pytest.mark.parametrize(
+    "state", [{}, {"step": 7, "sampling_yield": 0.02}], ids=["first stage", "later stage"]
+)
+def test_a_stage_that_finds_nothing_to_learn_at_its_start_fails(
+    tmp_path: Path, scores: list[float], advice: str, state: dict[str, Any]
 ) -> None:
-    """The stage is not done: a chain must not continue with a policy that has learned nothing."""
-    run = Run(tmp_path, prompts=[make_prompt(f"p{i}", scores) for i in range(100)], num_steps=9, max_rounds=2)
-    with pytest.raises(NothingToLearn, match=advice):
+    """Whatever the share at the end of the stage before. The stage is not done, because a chain must not continue with
+    a policy that has learned nothing, and nothing is saved, so that its data may still be changed."""
+    prompts = [make_prompt(f"p{i}", scores) for i in range(100)]
+    run = Run(tmp_path, prompts=prompts, state=new_state(**state), max_rounds=2)
+    with pytest.raises(NothingToLearn, match=f"stage main finds nothing to learn from: .*{advice}"):
         run.fit()
     assert run.saved_steps == []
     assert NothingToLearn in STOPS
     assert NothingToLearn in POINTLESS_TO_REPEAT
-
-
-@pytest.mark.parametrize("scores", [RIGHT, WRONG, [0.5] * 4])
-@pytest.mark.parametrize("share_before", [1.0, 0.02])
-def test_a_stage_whose_data_does_not_suit_the_policy_at_its_start_fails(
-    tmp_path: Path, scores: list[float], share_before: float
-) -> None:
-    """Whatever the share at the end of the stage before; nothing is saved, so that its data may still be changed."""
-    state = new_state(step=7, sampling_yield=share_before)
-    run = Run(tmp_path, prompts=[make_prompt(f"p{i}", scores) for i in range(100)], state=state, max_rounds=2)
-    with pytest.raises(NothingToLearn, match="stage main finds nothing to learn from: a step found 0 of 4"):
-        run.fit()
-    assert run.saved_steps == []
 
 
 @pytest.mark.parametrize("scores", [RIGHT, WRONG, [0.5] * 4])
