@@ -150,6 +150,7 @@ def test_a_failed_stage_is_started_again_by_users_not_by_launchers(
     tmp_path: Path, restarts: str, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    check_not_failed(tmp_path, "main")
     mark_failed(tmp_path, "main", reason="Loss is NaN.")
     if refused:
         with pytest.raises(ConfigError, match=r"stage main in .* failed: Loss is NaN"):
@@ -245,10 +246,6 @@ def test_the_main_rank_says_for_all_that_a_stage_is_done(
     assert run_as_ranks(as_rank, 3, 1, 1) == [0, 0, 0]
     assert asked == ["once"]
     assert capsys.readouterr().out.count("is already done") == 1
-
-
-def test_a_stage_that_has_not_failed_is_nobodys_business(tmp_path: Path) -> None:
-    check_not_failed(tmp_path, "main")
 
 
 HOLDER = """

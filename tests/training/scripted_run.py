@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from nemo_prorl.config import (
     AlgorithmConfig,
@@ -212,6 +214,61 @@ def running_out(num_steps: int) -> list[Prompt]:
         make_prompt(f"p{index}", MIXED if index < 24 * num_steps and index % 24 < 2 else RIGHT)
         for index in range(24 * num_steps + 200)
     ]
+
+
+def killed_in_updates(run: Run, step: int) -> Run:
+    """Kills the run in the updates of the step after `step`. Returns the run that a new process resumes."""
+
+    def die(phase: str) -> None:
+        if phase == "updates" and run.state.step == step:
+            raise Killed
+
+    run.on_phase = die
+    with pytest.raises(Killed):
+        run.fit()
+    resumed = run.resume()
+    resumed.on_phase = lambda phase: None
+    return resumed
+
+
+def assert_resumes_exactly_from_any_phase(
+    make: Callable[[Path], Run],
+    folder: Path,
+    *,
+    first_step: int = 0,
+    resume: Callable[[Run], Run] = Run.resume,
+) -> None:
+    """Kills runs at the beginning of every phase from step `first_step` on, so before and after each save, reset and
+    validation, and compares each resumed run with a whole one. Runs save synchronously: the thread of a process that
+    is only said to be dead would go on."""
+
+    def follow(run: Run, note: Callable[[int], Any]) -> None:
+        tell = run.on_phase
+
+        def on_phase(phase: str) -> None:
+            tell(phase)
+            note(run.state.step)
+
+        run.on_phase = on_phase
+
+    whole, steps = make(folder / "whole"), list[int]()
+    follow(whole, steps.append)
+    whole.fit()
+    for moment in range(steps.index(first_step), len(steps)):
+        run, left = make(folder / f"killed-{moment}"), iter(range(moment))
+
+        def die(step: int, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise Killed
+
+        tell = run.on_phase
+        follow(run, die)
+        with pytest.raises(Killed):
+            run.fit()
+        run.on_phase = tell
+        resumed = resume(run)
+        assert resumed.fit() == "steps"
+        assert_same(resumed, whole)
 
 
 def assert_same(resumed: Run, whole: Run) -> None:

@@ -53,10 +53,6 @@ def test_a_checkpoint_holds_state_policy_and_what_an_export_needs(tmp_path: Path
     assert set(listed) == files - {"manifest.json"}
 
 
-def test_a_new_run_has_no_checkpoint(tmp_path: Path) -> None:
-    assert find_checkpoints(tmp_path / "nowhere") == []
-
-
 def test_another_reference_is_noticed(tmp_path: Path, model_dir: Path) -> None:
     """Other trainers make this mistake: the resumed policy takes the place of the reference."""
 

@@ -49,29 +49,19 @@ def in_the_foreground() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("speaks", [True, False])
 def test_ctrl_c_asks_for_a_pause_and_ends_the_process_when_pressed_again(
-    in_the_foreground: None,
-    capfd: pytest.CaptureFixture[str],
+    in_the_foreground: None, capfd: pytest.CaptureFixture[str], speaks: bool
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with deadline.pausing_on_interrupt(speaks=True):
+    with deadline.pausing_on_interrupt(speaks=speaks):
         os.kill(os.getpid(), signal.SIGINT)
         assert Deadline({}).reason() == "SIGINT came"
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-    assert capfd.readouterr().err.strip() == (
-        "Ctrl-C: the run saves itself after this step and ends; again: it ends at once."
-    )
-
-
-def test_ranks_that_do_not_speak_are_silent_about_ctrl_c(
-    in_the_foreground: None, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with deadline.pausing_on_interrupt(speaks=False):
-        os.kill(os.getpid(), signal.SIGINT)
-    assert Deadline({}).reason() == "SIGINT came"
-    assert capfd.readouterr().err == ""
+    said = "Ctrl-C: the run saves itself after this step and ends; again: it ends at once."
+    assert capfd.readouterr().err.strip() == said * speaks
 
 
 def test_a_process_in_the_background_ignores_ctrl_c() -> None:

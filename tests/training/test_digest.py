@@ -316,6 +316,13 @@ def test_one_bit_is_named_in_its_phase(
     assert str(first).startswith(text)
 
 
+def test_another_weight_at_the_end_is_named(tmp_path: Path) -> None:
+    repeated = again(recorded(tmp_path))
+    whole, of_items = repeated.plan.lines[2]["phases"]["weights"]
+    repeated.plan.lines[2]["phases"]["weights"] = ["0" * len(whole), "0" * len(of_items)]
+    assert list(map(str, repeated.step(2))) == ["1 of 1 tensors (weight)"]
+
+
 def test_a_digest_line_that_is_not_what_was_written_is_told_from_a_step_that_differs(tmp_path: Path) -> None:
     recorded(tmp_path)
     path = tmp_path / DIGESTS

@@ -209,16 +209,6 @@ def test_the_state_of_the_run_is_the_same(runs: Runs) -> None:
     assert whole["num_resets"] == 2
 
 
-def test_the_kl_is_exactly_0_right_after_a_reset_and_positive_later(runs: Runs) -> None:
-    kl = {
-        record["step"]: record["objective/kl_at_sampling"]
-        for record in read_metrics(runs.whole / "metrics.jsonl")
-        if record["step"]
-    }
-    assert kl.pop(1) == kl.pop(4) == 0.0, "the first step of the run, and the one after the reset at step 3"
-    assert all(value > 1e-6 for value in kl.values())
-
-
 def test_a_reset_makes_no_jump_of_the_learning_rate(runs: Runs) -> None:
     rates = [
         record["optimizer/learning_rate"]

@@ -25,7 +25,7 @@ from nemo_prorl.run_folder.difficulty import read_difficulty
 from nemo_prorl.run_folder.records import read_digests
 from tests.data.conftest import CharacterTokenizer, make_row
 from tests.training.conftest import MIXED, RIGHT, WRONG
-from tests.training.scripted_run import Run
+from tests.training.scripted_run import Run, killed_in_updates
 from tests.training.test_digest import Sampler, again
 
 SCORES = [MIXED] * 4 + [RIGHT] * 3 + [WRONG] * 3
@@ -108,20 +108,10 @@ def test_a_resumed_run_draws_the_same(tmp_path: Path, options: dict[str, Any], a
     whole = make_run(tmp_path / "whole", ahead=ahead, every=2, **options)
     whole.fit()
     run = make_run(tmp_path / "cut", ahead=ahead, every=2, **options)
-    for last in (3, 4, 7, NUM_STEPS):
-
-        def die(phase: str, *, last: int = last, run: Run = run) -> None:
-            if run.state.step == last and phase == "updates":
-                raise KeyboardInterrupt
-
-        run.on_phase = die
-        if last < NUM_STEPS:
-            with pytest.raises(KeyboardInterrupt):
-                run.fit()
-            run = run.resume()
-            run.sampler = Sampler(events=run.events)
-        else:
-            run.fit()
+    for step in (3, 4, 7):
+        run = killed_in_updates(run, step)
+        run.sampler = Sampler(events=run.events)
+    run.fit()
     assert drawn(run) == drawn(whole)
     lines = [read_digests(of.folder).steps for of in (run, whole)]
     assert [line["phases"] for line in lines[0].values()] == [line["phases"] for line in lines[1].values()]

@@ -3,7 +3,8 @@ in bytes."""
 
 from __future__ import annotations
 
-import zlib
+import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +12,14 @@ import numpy as np
 import pytest
 
 from nemo_prorl.config import Advantage, AlgorithmConfig, KlIn, RunConfig, ShapingConfig
-from nemo_prorl.distributed import Layout, Ranks, initialise
+from nemo_prorl.distributed import Layout, Ranks
 from nemo_prorl.training.splitting import split_over_ranks
 from nemo_prorl.types import Prompt, Rollout
-from tests.engines.conftest import run_ranks
 from tests.training.conftest import (
     MIXED,
     NUM_ROLLOUTS,
     RIGHT,
     SINGLE,
-    ScriptedGrader,
     ScriptedPolicy,
     ScriptedSampler,
     make_collector,
@@ -49,11 +48,12 @@ def listed(values: Any) -> Any:
     return None if values is None else values.tolist()
 
 
-def split(ranks: Ranks | ThreadRanks, config: RunConfig, policy: ScriptedPolicy) -> list[list[Any]]:
+def split(
+    ranks: Ranks | ThreadRanks, config: RunConfig, prompts: Sequence[Prompt] = PROMPTS, **engines: Any
+) -> list[list[Any]]:
     """Returns the content of the rows of each update that this rank trains on."""
-    collection = make_collector(
-        config, PROMPTS, sampler=ScriptedSampler(weight=0.25), policy=policy, ranks=ranks
-    ).collect(new_state(num_updates=1))
+    given = {"sampler": ScriptedSampler(weight=0.25)} | engines
+    collection = make_collector(config, prompts, ranks=ranks, **given).collect(new_state(num_updates=1))
     return [
         [
             (
@@ -81,7 +81,7 @@ def test_every_row_is_trained_on_once_and_is_the_same_in_every_layout(
     config = config_of(kl_in=kl_in, kl_beta=0.1, advantage=Advantage.batch_std)
 
     def each(ranks: Ranks | ThreadRanks) -> list[list[Any]]:
-        return split(ranks, config, ScriptedPolicy(weight=0.125, reference_weight=-0.5))
+        return split(ranks, config, policy=ScriptedPolicy(weight=0.125, reference_weight=-0.5))
 
     alone = each(SINGLE)
     ranks = run_as_ranks(each, world_size, tensor, pipeline)
@@ -96,7 +96,7 @@ def test_every_row_is_trained_on_once_and_is_the_same_in_every_layout(
 def test_a_row_has_the_numbers_of_its_own_rollout() -> None:
     """Rows are in prompt order, four groups per update, without those that shaping keeps out of the loss."""
     config = config_of(advantage=Advantage.group_mean)
-    updates = split(SINGLE, config, ScriptedPolicy(weight=0.25, reference_weight=0.75))
+    updates = split(SINGLE, config, policy=ScriptedPolicy(weight=0.25, reference_weight=0.75))
     kept = [prompt for index, prompt in enumerate(PROMPTS) if index % 5 != 2][:12]
     expected = [
         [
@@ -120,82 +120,54 @@ def test_a_row_has_the_numbers_of_its_own_rollout() -> None:
             assert reference == pytest.approx((np.array(sampler) + 0.5 * liked).tolist(), abs=1e-6)
 
 
-def test_what_a_rank_trains_on_is_all_that_it_is_sent() -> None:
-    """A row's tokens are sent to the ranks of one replica only."""
-    config = config_of()
-    sent: list[int] = []
-
-    def each(ranks: ThreadRanks) -> int:
-        exchange = ranks.exchange
-
-        def counting(parcels: Any) -> Any:
-            sent.extend(len(parcel) for parcel in parcels.values())
-            return exchange(parcels)
-
-        ranks.exchange = counting  # type: ignore[method-assign]
-        return sum(map(len, split(ranks, config, ScriptedPolicy())))
-
-    num_trained = sum(run_as_ranks(each, 4, 1, 1))
-    num_sampled = NUM_ROLLOUTS * 15
-    assert sum(sent) == num_sampled + num_trained
-
-
-# What it costs
-
-
 class WordySampler(ScriptedSampler):
-    """A sampler whose rollouts have about four characters of text per token, like those of real models."""
+    """A sampler whose rollouts have texts."""
 
     def sample(
         self, prompts: Any, settings: Any, on_finish: Any, siblings: Any = None
     ) -> list[list[Rollout]]:
         groups = super().sample(prompts, settings, lambda rollout: None, siblings)
-        groups = [[replace(r, text=r.text.ljust(4 * len(r.token_ids))) for r in group] for group in groups]
+        groups = [[replace(rollout, text=rollout.text + TEXT) for rollout in group] for group in groups]
         for group in groups:
             for rollout in group:
                 on_finish(rollout)
         return groups
 
 
-def realistic_prompts(count: int) -> list[Prompt]:
-    """Returns prompts of 250 tokens with responses of 400 to 1,600 tokens. Every fifth has 60 KB of tests, like prompts
-    for code."""
-    prompts = []
-    for index in range(count):
-        lengths = np.random.default_rng(index).integers(400, 1600, NUM_ROLLOUTS).tolist()
-        tests = {"inputs": [f"{index}" * 30_000], "outputs": [f"{index}" * 30_000]} if index % 5 == 0 else {}
-        prompt = make_prompt(
-            f"p{index}", MIXED if zlib.crc32(b"%d" % index) % 5 < 3 else RIGHT, lengths=lengths, **tests
-        )
-        prompts.append(replace(prompt, text="p" * 900, token_ids=(7,) * 250))
-    return prompts
+TEXT = "\v" * 1000
+"""Whitespace, because the rest of a scripted text is a number."""
 
 
-def received_by_each_rank() -> tuple[int, int]:
-    """Returns (bytes that this rank received in one step, from sampling to the rows that it trains on; response tokens
-    sampled)."""
-    ranks = initialise(1, 1)
-    config = make_config(prompts_per_step=32, oversample=1.25)
-    state = new_state(num_updates=1)
-    state.sampling_yield = 0.6
-    collector = make_collector(
-        config,
-        realistic_prompts(200),
-        sampler=WordySampler(),
-        policy=ScriptedPolicy(reference_weight=0.5),
-        grader=ScriptedGrader(at_once=True),
-        ranks=ranks,
-    )
-    collection = collector.collect(state)
-    assert sum(map(len, split_over_ranks(collection, config, ranks))) > 0
-    num_tokens = sum(m.rollout.num_tokens for group in collection.sampled for m in group.members)
-    return ranks.traffic.take(), num_tokens
+def test_what_a_rank_trains_on_is_all_that_it_is_sent_and_it_is_small() -> None:
+    """A row's tokens are sent to the ranks of one replica only. When all ranks got all prompts, texts, 64-bit token ids
+    and log-probabilities, twice, each of four ranks received 45 to 52 bytes per response token (2026-11-22, commit
+    9c8c7a6). Here all four together receive 20."""
+    config, tests = config_of(), ["\v" * 1000]
+    prompts = [
+        replace(make_prompt(f"p{i}", MIXED, lengths=[1000] * NUM_ROLLOUTS, tests=tests), text=TEXT)
+        for i in range(15)
+    ]
+    rows: list[int] = []
+    messages: list[bytes] = []
 
+    def each(ranks: ThreadRanks) -> int:
+        exchange, gather = ranks.exchange, ranks.gather
 
-@pytest.mark.slow
-def test_a_step_costs_a_fraction_of_what_it_did() -> None:
-    """Four ranks over gloo. When all ranks got all prompts, texts, 64-bit token ids and log-probabilities, twice, a
-    rank received 45 to 52 bytes per response token in this step (2026-11-22, commit 9c8c7a6); now 2.8 to 3.0."""
-    per_token = [num_bytes / num_tokens for num_bytes, num_tokens in run_ranks(received_by_each_rank, 4)]
-    print(f"bytes that a rank receives for each response token sampled: {[round(n, 2) for n in per_token]}")
-    assert max(per_token) < 45 / 12
+        def exchanging(parcels: Any) -> Any:
+            rows.extend(len(parcel) for parcel in parcels.values())
+            return exchange(parcels)
+
+        def gathering(value: Any) -> Any:
+            messages.append(pickle.dumps(value))
+            return gather(value)
+
+        ranks.exchange, ranks.gather = exchanging, gathering  # type: ignore[method-assign]
+        return sum(map(len, split(ranks, config, prompts, sampler=WordySampler())))
+
+    num_trained = sum(run_as_ranks(each, 4, 1, 1))
+    num_sampled = NUM_ROLLOUTS * 15
+    assert sum(rows) == num_sampled + num_trained
+    assert not any(TEXT.encode() in message for message in messages)
+    num_bytes = sum(map(len, messages)) / (1000 * num_sampled)
+    print(f"bytes that are sent for each response token sampled: {num_bytes:.1f}")
+    assert num_bytes < 24

@@ -1,9 +1,10 @@
-"""Where a stage begins, and the log's last line."""
+"""Where a stage begins, what it inherits, and the log's last line."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from nemo_prorl.config import (
     StartFrom,
     ValidationConfig,
 )
+from nemo_prorl.run_folder.checkpoints import Checkpoint
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
-from nemo_prorl.training.control.resets import reset_policy
+from nemo_prorl.training import stages
 from nemo_prorl.training.stages import (
+    StartingPoint,
     best_without_checkpoint,
     find_intact_start,
     find_starting_point,
@@ -77,7 +80,6 @@ def config(
 # (name, checkpoints, finished stages, stage, parent) -> (step to start from or None, is it a resume)
 STARTS = [
     ("new run", [], [], "a", "", (None, False)),
-    ("crashed before its first checkpoint", [], [], "a", "", (None, False)),
     ("resume", [("a", 5), ("a", 10)], [], "a", "", (10, True)),
     ("child of a finished stage", [("a", 5), ("a", 10)], ["a"], "b", "a", (10, False)),
     ("resume of a child", [("a", 10), ("b", 15)], ["a"], "b", "a", (15, True)),
@@ -157,16 +159,28 @@ def test_a_child_of_a_failed_stage_is_refused_with_the_reason(tmp_path: Path) ->
         find_starting_point(config(tmp_path, "b", "a"))
 
 
-@pytest.mark.parametrize("optimizer", [True, False])
-def test_a_reset_is_noted_in_the_state(optimizer: bool) -> None:
-    policy, state = ScriptedPolicy(weight=0.5), RunState(stage="a", step=40, num_updates=160, num_resets=1)
-    reset_policy(policy, state, optimizer=optimizer)
-    assert policy.reference_weight == 0.5
-    assert policy.events == ["reset optimizer"] * optimizer
-    assert (state.num_resets, state.last_reset_step, state.last_reset_update) == (2, 40, 160)
-    assert state.policy_is_reference
-    state.num_updates += 1
-    assert not state.policy_is_reference
+@pytest.mark.parametrize("is_resume", [False, True])
+@pytest.mark.parametrize(("reference", "optimizer", "data"), list(product([True, False], repeat=3)))
+def test_each_switch_of_a_stage_resets_its_own_part_only_and_a_resume_resets_nothing(
+    monkeypatch: pytest.MonkeyPatch, reference: bool, optimizer: bool, data: bool, is_resume: bool
+) -> None:
+    monkeypatch.setattr(stages, "load_policy", lambda policy, *_, **__: setattr(policy, "weight", 0.5))
+    state = RunState(
+        stage="b" if is_resume else "a", step=40, stage_step=20, num_updates=160, prompts={"cursor": 7}
+    )
+    checkpoint = Checkpoint(path=Path("any"), state=state, score=None, monitor="", reference_hash="")
+    stage = StageConfig(
+        name="b", parent="a", reset_reference=reference, reset_optimizer=optimizer, reset_data=data
+    )
+    policy = ScriptedPolicy(reference_weight=0.25)
+    begun = stages.load_start(policy, StartingPoint(checkpoint=checkpoint, is_resume=is_resume), stage)
+    resets = [switch and not is_resume for switch in (reference, optimizer, data)]
+    assert (policy.weight, policy.reference_weight) == (0.5, 0.5 if resets[0] else 0.25)
+    assert policy.events == ["reset optimizer"] * resets[1]
+    assert begun.prompts == ({} if resets[2] else {"cursor": 7})
+    assert (begun.num_resets, begun.policy_is_reference) == (resets[0], resets[0])
+    assert (begun.stage, begun.step, begun.num_updates) == ("b", 40, 160)
+    assert begun.stage_step == (20 if is_resume else 0)
 
 
 # At the parent's best checkpoint
@@ -227,28 +241,26 @@ def test_a_policy_that_was_its_reference_still_is(tmp_path: Path) -> None:
     )
 
 
-def test_the_last_checkpoint_may_be_the_best(parent: Path) -> None:
-    """With mode min, smaller is better."""
-    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best, mode=BestMode.min))
+@pytest.mark.parametrize(
+    ("others", "mode", "step", "goes_back"),
+    [
+        pytest.param([("z", 1, 0.9)], BestMode.max, 20, True, id="of the parent, not of the run"),
+        pytest.param([], BestMode.min, 40, False, id="the last one itself"),
+        pytest.param([("a", 60, 0.5)], BestMode.max, 60, False, id="the last one is as good"),
+    ],
+)
+def test_the_best_is_an_earlier_checkpoint_of_the_parent_only_if_that_gains_something(
+    parent: Path, others: list[tuple[str, int, float]], mode: BestMode, step: int, goes_back: bool
+) -> None:
+    for stage, at, score in others:
+        put_checkpoint(parent, stage, at, score=score, stage_step=at)
+    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best, mode=mode))
     assert start.checkpoint is not None
-    assert start.last is None
-    assert start.state() == start.checkpoint.state
-    assert start.state().went_back_to == -1
-
-
-def test_a_last_checkpoint_as_good_as_the_best_is_used(parent: Path) -> None:
-    """Going back to an equally good checkpoint would gain nothing."""
-    put_checkpoint(parent, "a", 60, score=0.5, stage_step=60)
-    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best))
-    assert start.checkpoint is not None
-    assert (start.checkpoint.state.step, start.last) == (60, None)
-
-
-def test_the_best_of_the_parent_not_of_the_run(parent: Path) -> None:
-    put_checkpoint(parent, "z", 1, score=0.9)
-    start = find_starting_point(config(parent, "b", "a", start_from=StartFrom.best))
-    assert start.checkpoint is not None
-    assert start.checkpoint.state.step == 20
+    assert (start.checkpoint.state.step, start.last is not None) == (step, goes_back)
+    assert (start.state() == start.checkpoint.state, start.state().went_back_to == -1) == (
+        not goes_back,
+        not goes_back,
+    )
 
 
 def test_a_corrupt_best_gives_way_to_the_next(parent: Path) -> None:

@@ -26,7 +26,7 @@ from nemo_prorl.training.sampling.rounds import NothingToLearn
 from nemo_prorl.training.watchdog import heartbeat
 from nemo_prorl.types import TrainBatch, UpdateReport
 from tests.training.conftest import MIXED, RIGHT, make_prompt
-from tests.training.scripted_run import Due, Killed, Run, assert_same
+from tests.training.scripted_run import Due, Run, assert_resumes_exactly_from_any_phase, assert_same
 
 EVERY_TWO = ControllerConfig(mode=ControllerMode.interval, interval=2)
 
@@ -259,7 +259,7 @@ EVENTFUL = {
         entropy_target_end=0.4,
         entropy_anneal_steps=3,
     ),
-    "async_save": False,  # the thread of a process that is only said to be dead would go on
+    "async_save": False,
 }
 
 
@@ -269,35 +269,9 @@ def eventful(folder: Path) -> Run:
     return Run(folder, prompts=prompts, oversample=1.25, **EVENTFUL)
 
 
-def count_phases(folder: Path) -> int:
-    run, phases = eventful(folder), []  # type: tuple[Run, list[str]]
-    run.on_phase = phases.append
-    run.fit()
-    return len(phases)
-
-
 @pytest.mark.slow
 def test_whenever_it_dies_the_resumed_run_is_that_of_one_that_did_not(tmp_path: Path) -> None:
-    """It is killed at the beginning of every phase, so before and after each save, reset and validation."""
-    num_phases = count_phases(tmp_path / "whole")
-    whole = eventful(tmp_path / "whole").resume()
-    assert num_phases > 30
-    for moment in range(num_phases):
-        run, left = eventful(tmp_path / f"killed-{moment}"), moment
-
-        def die(phase: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-
-        run.on_phase = die
-        with pytest.raises(Killed):
-            run.fit()
-        resumed = run.resume()
-        resumed.on_phase = lambda phase: None
-        assert resumed.fit() == "steps"
-        assert_same(resumed, whole)
+    assert_resumes_exactly_from_any_phase(eventful, tmp_path)
 
 
 def test_the_heartbeat_follows_the_run(tmp_path: Path) -> None:

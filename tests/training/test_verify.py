@@ -20,7 +20,7 @@ from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.report.rollouts import read_recorded, visible
 from nemo_prorl.run_folder.metrics_file import read_metrics
-from nemo_prorl.run_folder.records import DIGESTS, read_rollouts, trained_files
+from nemo_prorl.run_folder.records import read_rollouts, trained_files
 from nemo_prorl.types import TOKEN_LIMITS
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
@@ -142,34 +142,6 @@ def test_a_recorded_token_that_was_changed_is_named(copied: Path) -> None:
 
     assert changed_record(copied, 0, flip)[1] == "rollouts"
     assert verify(str(copied), "--step", "2", "--sample-again")[0] == 0
-
-
-def test_a_digest_of_another_weight_is_named(copied: Path) -> None:
-    """The hash of one tensor after step 3 is replaced, and the line is written as if it were right."""
-    from nemo_prorl.run_folder import records
-
-    path = copied / DIGESTS
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    phases = lines[-1]["phases"]["weights"]
-    name = next(iter(phases)) if isinstance(phases, dict) else 0
-    phases[name] = "0" * len(phases[name])
-    path.write_text(
-        "".join(json.dumps(records._checked(line) if "phases" in line else line) + "\n" for line in lines)
-    )
-    code, text = verify(str(copied), "--step", "3")
-    assert code == 1
-    assert [line.split("DIFFER")[0].strip() for line in text.splitlines() if "DIFFER" in line] == ["weights"]
-
-
-def test_a_torn_line_and_a_step_that_nobody_took_cannot_be_verified(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = copied / DIGESTS
-    path.write_text(path.read_text()[:-40])  # as a kill in the middle of a write leaves it
-    for step in ("3", "9"):
-        assert main(["verify", str(copied), "--step", step]) == 2
-        assert "has no digest of step" in capsys.readouterr().err
-    assert main(["verify", str(copied.parent)]) == 2
 
 
 def test_two_ranks_are_exact_on_two_and_within_a_tolerance_on_one(case: Case) -> None:

@@ -17,7 +17,7 @@ from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import RIGHT, WRONG
 from tests.training.control.controller_runs import only, watched
-from tests.training.scripted_run import Killed, Run, assert_same
+from tests.training.scripted_run import Killed, Run, assert_resumes_exactly_from_any_phase
 from tests.training.test_rank_agreement import NUM_RANKS
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
@@ -258,26 +258,13 @@ def test_all_ranks_go_back_to_the_same_checkpoint(tmp_path: Path, ahead: bool) -
 def test_whenever_it_dies_around_the_reset_the_resumed_run_is_that_of_one_that_did_not(
     tmp_path: Path,
 ) -> None:
-    """It is killed at the beginning of every phase from the step before the reset on."""
-    whole, phases = run_with(tmp_path / "whole", BEST_AT_2), []  # type: tuple[Run, list[int]]
-    whole.on_phase = told(whole, BEST_AT_2, lambda phase: phases.append(whole.state.step))
-    whole.fit()
-    first = phases.index(3)
-    for moment in range(first, len(phases)):
-        run, left = run_with(tmp_path / f"killed-{moment}", BEST_AT_2), moment
-
-        def die(phase: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Killed
-
-        run.on_phase = told(run, BEST_AT_2, die)
-        with pytest.raises(Killed):
-            run.fit()
-        resumed = resumed_of(run, BEST_AT_2)
-        assert resumed.fit() == "steps"
-        assert_same(resumed, whole)
+    """From the step before the reset on."""
+    assert_resumes_exactly_from_any_phase(
+        lambda folder: run_with(folder, BEST_AT_2),
+        tmp_path,
+        first_step=3,
+        resume=lambda run: resumed_of(run, BEST_AT_2),
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from tests.training.conftest import (
     make_rollout,
     uids,
 )
-from tests.training.scripted_run import Run, nearly_exhausted
+from tests.training.scripted_run import Run, killed_in_updates, nearly_exhausted
 from tests.training.tiny import Case, saved_tensors, steps, timeless
 
 UPDATES = 2
@@ -142,18 +142,9 @@ def test_a_resumed_run_goes_on_exactly(tmp_path: Path, killed_in: int) -> None:
     whole = make_run(tmp_path / "whole", num_steps=7, every=2, controller=controller, prompts=prompts)
     whole.fit()
     run = make_run(tmp_path / "killed", num_steps=7, every=2, controller=controller, prompts=prompts)
-
-    def die(phase: str) -> None:
-        if phase == "updates" and run.state.step == killed_in:
-            raise KeyboardInterrupt
-
-    run.on_phase = die
-    with pytest.raises(KeyboardInterrupt):
-        run.fit()
+    resumed = killed_in_updates(run, killed_in)
     sampling = [thread for thread in threading.enumerate() if thread.name.startswith("sampling-ahead")]
     assert not sampling, "nothing samples any more"
-    resumed = run.resume()
-    resumed.on_phase = lambda phase: None
     resumed.fit()
     assert list(map(timeless, resumed.records)) == list(map(timeless, whole.records))
     assert resumed.policy.weight == whole.policy.weight

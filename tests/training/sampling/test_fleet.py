@@ -74,7 +74,3 @@ def test_every_rollout_is_dealt_once_and_siblings_are_spread(num_engines: int, n
     assert sorted(rollouts) == [(i, s) for i in range(9) for s in range(num_rollouts)]
     most = -(-num_rollouts // num_engines)
     assert max(len(siblings) for hand in hands for siblings in hand.values()) == most
-
-
-def test_the_example_of_the_docstring() -> None:
-    assert {i: list(s) for i, s in siblings_of(1, 3, 3, 2).items()} == {0: [1], 2: [0]}

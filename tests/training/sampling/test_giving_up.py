@@ -14,8 +14,6 @@ from tests.training.conftest import (
     MIXED,
     RIGHT,
     WRONG,
-    Clock,
-    ScriptedGrader,
     ScriptedSampler,
     make_collector,
     make_config,
@@ -24,7 +22,6 @@ from tests.training.conftest import (
     new_state,
 )
 from tests.training.scripted_run import nearly_exhausted
-from tests.training.thread_ranks import run_as_ranks
 
 
 def test_an_outage_is_never_taken_for_saturation() -> None:
@@ -128,14 +125,3 @@ def test_min_fill_decides_whether_a_step_goes_on_with_what_it_has(
     else:
         with pytest.raises(NothingToLearn):
             collector.collect(new_state())
-
-
-def test_all_ranks_give_up_together(clock: Clock) -> None:
-    def collect(ranks: Any) -> str:
-        with pytest.raises(NothingToLearn) as caught:
-            make_collector(
-                make_config(max_rounds=2), make_prompts(*[RIGHT] * 40), grader=ScriptedGrader(), ranks=ranks
-            ).collect(new_state())
-        return str(caught.value)
-
-    assert len(set(run_as_ranks(collect, 4, 2, 1))) == 1

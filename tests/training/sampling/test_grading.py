@@ -4,6 +4,7 @@ work."""
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import KlIn, ShapingConfig
+from nemo_prorl.data.mix import render
+from nemo_prorl.reward_sources.service import ServiceGrader
+from nemo_prorl.training.evaluation import drain
 from nemo_prorl.training.sampling.grading import (
     GradingInFlight,
     RewardServiceFailing,
@@ -20,8 +24,12 @@ from nemo_prorl.training.sampling.grading import (
 from nemo_prorl.training.sampling.rounds import Collection
 from nemo_prorl.training.step_metrics import collection_metrics
 from nemo_prorl.training.timing import Stopwatch, union_s
+from reward.client import RewardClient
 from reward.protocol import GradeStatus, ScoreResult
 from reward.requests import request_of
+from tests import chat_templates
+from tests.chat_templates import tokenizer_with
+from tests.data.conftest import make_row
 from tests.training.conftest import (
     FAILED,
     MIXED,
@@ -222,24 +230,36 @@ def test_what_has_not_arrived_is_not_asked_for(clock: Clock, monkeypatch: pytest
     assert set(in_flight.take_finished()) == {(0, 0)}
 
 
-@pytest.mark.parametrize("length", [400, 485, 494, 5000])
-def test_the_service_takes_the_ids_of_prompts_with_long_uids(clock: Clock, length: int) -> None:
+@pytest.mark.parametrize("length", [1, 400, 485, 494, 5000])
+def test_requests_carry_all_that_the_service_needs_and_it_takes_their_ids(clock: Clock, length: int) -> None:
     """A check of the tasks before the run sends shorter ids than training does, so only one of them may be refused."""
     grader = ScriptedGrader(at_once=True)
-    prompt = make_prompt("u" * length, MIXED, domain="math")
-    make_collector(make_config(prompts_per_step=1), [prompt], grader=grader).collect(new_state())
-    taken = [request_of(request.to_json()).request_id for request in grader.requests]
-    assert len(set(taken)) == len(taken) == 4
-
-
-def test_requests_carry_all_that_the_service_needs(clock: Clock) -> None:
-    grader = ScriptedGrader(at_once=True)
-    prompts = [make_prompt("a", MIXED, domain="logic"), make_prompt("b", MIXED, domain="code")]
+    prompts = [make_prompt("u" * length, domain="logic"), make_prompt("v" * length, domain="code")]
+    prompts[0] = replace(prompts[0], opens_thought=True)
     make_collector(make_config(prompts_per_step=2), prompts, grader=grader).collect(new_state())
-    assert len({request.request_id for request in grader.requests}) == 8
-    assert {request.domain for request in grader.requests} == {"logic", "code"}
-    assert sorted(request.response for request in grader.requests) == sorted("0123" * 2)
-    assert all(request.task == {"scores": MIXED} for request in grader.requests)
+    taken = [request_of(request.to_json()) for request in grader.requests]
+    assert len({request.request_id for request in taken}) == len(taken) == 8
+    assert {(request.domain, request.in_thought) for request in taken} == {("logic", True), ("code", False)}
+    assert sorted(request.response for request in taken) == sorted("0123" * 2)
+    assert all(request.task == {"scores": MIXED} for request in taken)
+
+
+@pytest.mark.parametrize(("template", "score"), [("R1_DISTILL", 0.0), ("QWEN3", 1.0)])
+def test_a_response_cut_off_inside_the_thought_that_its_prompt_opened_has_no_answer(
+    service: str, template: str, score: float
+) -> None:
+    """From the chat template to the verdict. Without a thought in the prompt, a response without tags is all answer."""
+    row = make_row("uid", "?", task={"answer": "4"})
+    prompt = render(row, tokenizer_with(getattr(chat_templates, template)))
+    cut_off = replace(make_rollout(make_prompt("p"), 0), prompt=prompt, text="\\boxed{4}\nor not")
+    verdicts: dict[tuple[int, int], ScoreResult] = {}
+    with RewardClient(urls=[service]) as client:
+        client.wait_until_ready(60)
+        in_flight = GradingInFlight(ServiceGrader(client, None))
+        in_flight.submit((0, 0), cut_off)
+        in_flight.submit((0, 1), replace(cut_off, sibling=1, text=f"so</think>\n\n{cut_off.text}"))
+        drain(in_flight, verdicts.__setitem__)
+    assert [verdicts[0, sibling].score for sibling in range(2)] == [score, 1.0]
 
 
 def test_phases_add_up() -> None:

@@ -27,7 +27,7 @@ from nemo_prorl.training.sampling.refit import TEXT, Canary, canary_prompt
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import ScriptedPolicy, ScriptedSampler, make_config, make_prompt
 from tests.training.sampling.test_ahead import WatchedSampler
-from tests.training.scripted_run import Run
+from tests.training.scripted_run import Run, killed_in_updates
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 from tests.training.tiny import timeless
 
@@ -356,17 +356,9 @@ def test_a_resumed_run_decides_as_if_nothing_had_been(tmp_path: Path, killed_in:
     run = begin(tmp_path / "killed")
     spoil(run)
 
-    def die(phase: str) -> None:
-        if phase == "updates" and run.state.step == killed_in:
-            raise KeyboardInterrupt
-
-    run.on_phase = die
-    with pytest.raises(KeyboardInterrupt):
-        run.fit()
-    resumed = run.resume()
+    resumed = killed_in_updates(run, killed_in)
     resumed.policy = LayeredPolicy(events=resumed.events, weight=resumed.policy.weight,
                                    reference_weight=resumed.policy.reference_weight)  # fmt: skip
-    resumed.on_phase = lambda phase: None
     spoil(resumed)
     with pytest.raises(StoppedByController, match="after step 4"):
         resumed.fit()

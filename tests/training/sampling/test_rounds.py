@@ -62,14 +62,6 @@ def contents(collection: Collection) -> tuple[list[Any], dict[Any, Any]]:
 # Which groups are kept
 
 
-def test_the_first_informative_groups_in_prompt_order_are_kept() -> None:
-    prompts = make_prompts(MIXED, RIGHT, WRONG, MIXED, MIXED, MIXED)
-    collection = make_collector(make_config(prompts_per_step=2), prompts).collect(new_state())
-    assert uids(collection.groups) == ["p0", "p3"]
-    assert uids(collection.sampled) == ["p0", "p1", "p2", "p3"]
-    assert collection.num_rounds == 2
-
-
 @pytest.mark.medium
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -207,7 +199,7 @@ def test_groups_without_a_response_that_ends_are_not_trained_on(enabled: bool) -
 # Rounds
 
 
-def test_rounds_go_on_until_the_step_is_full() -> None:
+def test_the_first_informative_groups_are_kept_and_rounds_go_on_until_the_step_is_full() -> None:
     prompts = make_prompts(RIGHT, MIXED, WRONG, RIGHT, MIXED, RIGHT, WRONG, MIXED, MIXED)
     sampler = ScriptedSampler()
     collection = make_collector(make_config(), prompts, sampler=sampler).collect(new_state())
