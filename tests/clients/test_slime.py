@@ -32,14 +32,6 @@ def hub(request: pytest.FixtureRequest) -> ModuleType:
     return import_alone(f"{request.param}.rollout.rm_hub", unused=("ray", "pylatexenc"))
 
 
-@pytest.fixture
-def slime(hub: ModuleType) -> ModuleType:
-    """slime's module. Unlike miles' it retries."""
-    if not hub.__name__.startswith("slime"):
-        pytest.skip("miles does not try again: it raises at once")
-    return hub
-
-
 def reward(hub: ModuleType, url: str, response: str, label: Any, prompt: Any = "2 + 2?", **more: Any) -> Any:
     sample = SimpleNamespace(prompt=prompt, response=response, label=label)
 
@@ -85,7 +77,9 @@ def test_a_bad_label_is_raised(hub: ModuleType, server: Server) -> None:
         reward(hub, f"{server.url}/slime", "\\boxed{4}", None, **few)
 
 
-def test_slime_tries_again(slime: ModuleType, server: Server) -> None:
+def test_slime_tries_again(hub: ModuleType, server: Server) -> None:
+    if not hub.__name__.startswith("slime"):
+        pytest.skip("miles does not try again: it raises at once")
     with gateway(f"{server.url}/slime", 503, 503) as between:
-        assert reward(slime, between.url, "\\boxed{4}", "4") == 1.0
+        assert reward(hub, between.url, "\\boxed{4}", "4") == 1.0
         assert len(between.batches) == 3

@@ -3,10 +3,9 @@
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +60,13 @@ def after(
 def test_a_live_service_grades_what_is_submitted_from_many_threads(server: Server) -> None:
     with RewardClient(urls=[server.url]) as client:
         client.wait_until_ready(60, domains=["math", "logic"])
-        futures: list[Future[ScoreResult]] = []
 
-        def submit(offset: int) -> None:
-            for number in range(offset, offset + 50):
-                futures.append(client.submit(ask(number, response=f"\\boxed{{{5 + number % 2}}}")))
+        def submit(number: int) -> Future[ScoreResult]:
+            return client.submit(ask(number, response=f"\\boxed{{{5 + number % 2}}}"))
 
-        threads = [threading.Thread(target=submit, args=(50 * n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for result in results(futures):
-            assert result.score == (1.0 if int(result.request_id[1:]) % 2 == 0 else 0.0)
+        with ThreadPoolExecutor(4) as threads:
+            futures = list(threads.map(submit, range(200)))
+        assert [result.score for result in results(futures)] == [1.0, 0.0] * 100
         assert client.submit(ask(domain="poetry")).result(60).status is GradeStatus.invalid_request
 
 

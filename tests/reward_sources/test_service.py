@@ -167,14 +167,15 @@ def test_signals_to_the_trainers_group_do_not_reach_the_service(
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
-def test_what_the_trainer_preloads_stays_out_of_the_service(
+def test_what_the_trainer_preloads_stays_out_of_the_service_and_an_earlier_log_stays(
     tmp_path: Path, fake_python: MakePython, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "reward_service.log").write_text("earlier\n")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("MARK_OF_THE_TRAINER", "kept")
     seen = tmp_path / "seen"
     config = fake_python(
-        f"import os; open({str(seen)!r}, 'w').write(' '.join(os.environ))\n"
+        f"import os; open({str(seen)!r}, 'w').write(' '.join(os.environ)); print('later', flush=True)\n"
         + WRITES_READY
         + "time.sleep(600)"
     )
@@ -182,6 +183,7 @@ def test_what_the_trainer_preloads_stays_out_of_the_service(
         names = seen.read_text().split()
     assert "MARK_OF_THE_TRAINER" in names
     assert {"LD_PRELOAD", "LD_LIBRARY_PATH"} & set(names) == set()
+    assert (tmp_path / "reward_service.log").read_text() == "earlier\nlater\n"
 
 
 def test_a_signal_to_all_processes_of_a_job_does_not_end_the_service(
@@ -193,14 +195,6 @@ def test_a_signal_to_all_processes_of_a_job_does_not_end_the_service(
         with pytest.raises(subprocess.TimeoutExpired):
             service.process.wait(0.5)
         assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_the_log_of_an_earlier_start_is_kept(tmp_path: Path, fake_python: MakePython) -> None:
-    (tmp_path / "reward_service.log").write_text("earlier\n")
-    config = fake_python("print('later', flush=True)\n" + WRITES_READY + "time.sleep(600)")
-    with reward_service(config, tmp_path):
-        pass
-    assert (tmp_path / "reward_service.log").read_text() == "earlier\nlater\n"
 
 
 def two_ranks_worker(folder: Path, url: str) -> dict[str, Any]:

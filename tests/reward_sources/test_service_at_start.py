@@ -8,9 +8,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,29 +77,15 @@ def test_the_terminal_says_why_a_service_is_waited_for(
     assert set(said) == {f"{url} was not reached yet", why}
 
 
-@dataclass
-class OneOfTwoRanks:
-    """One of two ranks, for `reward_client`; `told` is what the main rank has sent."""
-
-    layout: Layout
-    told: list[Any]
-
-    def from_main(self, value: Any) -> Any:
-        if self.layout.is_main:
-            self.told.append(value)
-        return self.told[0]
-
-
 def test_the_main_rank_alone_waits_and_the_others_learn_what_it_found(
     fakes: Callable[..., FakeServer], tmp_path: Path
 ) -> None:
     told: list[Any] = []
     fake = fakes(domains={"math": {"ready": True}, "code": {"ready": True}})
     config = RewardConfig(urls=[fake.url])
-    for rank in (0, 1):
-        ranks: Any = OneOfTwoRanks(
-            Layout(rank=rank, world_size=2, tensor_parallel=1, pipeline_parallel=1), told
-        )
+    for rank, from_main in enumerate((lambda value: told.append(value) or value, lambda _: told[0])):
+        layout = Layout(rank=rank, world_size=2, tensor_parallel=1, pipeline_parallel=1)
+        ranks: Any = SimpleNamespace(layout=layout, from_main=from_main)
         with reward_client(config, ranks, tmp_path, ["math", "code"]) as grader:
             assert (grader.version, grader.grades("code"), grader.grades("logic")) == ("v1", True, False)
             if rank:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -22,6 +21,7 @@ from nemo_prorl.reward_sources.functions.check import digest
 from nemo_prorl.reward_sources.functions.process import FunctionProcess, hidden_variables
 from nemo_prorl.reward_sources.functions.worker import CallFailed, FunctionUnusable
 from tests.conftest import ROOT
+from tests.reward.serving import alive, wait_until
 from tests.reward_sources.functions.asking import WAIT_S
 
 DOES_AS_TOLD = """
@@ -176,10 +176,7 @@ def test_what_a_function_has_started_ends_with_it(telling: tuple[FunctionProcess
     code = "[__import__('subprocess').Popen(['sleep', '600']).pid, 0]"
     pid = int(tell(telling[0], code)[0])
     telling[0].end()
-    until = time.monotonic() + WAIT_S
-    while Path(f"/proc/{pid}").exists() and b"Z" not in Path(f"/proc/{pid}/stat").read_bytes():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    assert wait_until(lambda: not alive([pid]), WAIT_S)
 
 
 def test_dates_bytes_and_neighbours_reach_the_function(function_of: Any, tmp_path: Path) -> None:
@@ -237,13 +234,10 @@ def test_the_process_ends_with_the_trainer(tmp_path: Path) -> None:
     )  # fmt: skip
     assert trainer.stdout is not None
     pid = int(trainer.stdout.readline())
-    assert Path(f"/proc/{pid}").exists()
+    assert alive([pid])
     os.kill(trainer.pid, signal.SIGKILL)
     trainer.wait()
-    until = time.monotonic() + WAIT_S
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    assert wait_until(lambda: not alive([pid]), WAIT_S)
 
 
 def test_a_function_does_not_take_itself_for_a_rank_of_the_job(
