@@ -8,7 +8,8 @@ import json
 import sys
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ _IN_FLIGHT_PER_WORKER = 4
 _WIDTH = 80
 """Columns of an explanation; longer lines go on below."""
 _MATHEMATICS = ("math", "stem")
+VERDICTS: Mapping[str, str] = json.loads(files("reward").joinpath("data/verdicts.json").read_text("utf-8"))
+"""Every verdict of a graded response, in words."""
 _EXPLAINED = ("extracted", "gold", "answer_type", "gold_type", "rule")
 """Keys of a mathematical grade's details that have lines of their own."""
 
@@ -182,30 +185,3 @@ def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     text = text.replace("\n", "\\n")
     return text if len(text) <= 300 else f"{text[:300]}... ({len(text)} characters)"
-
-
-VERDICTS = {
-    "correct": "full score",
-    "partial": "some of it is right",
-    "wrong": "the answer was found and is not right",
-    "no_box": "there is no complete \\boxed{} after the reasoning",
-    "no_answer": "there are no <answer> tags after the reasoning",
-    "no_code": "there is no fenced code block after the reasoning",
-    "no_think_end": "the task demands </think>, and it is missing",
-    "open_thought": "the thought is never ended by </think>, so there is no answer",
-    "unreadable": "the box holds something that is not read (see reason)",
-    "too_deep": "brackets nest too deep to be an answer",
-    "too_complex": "a parser ran out of memory or depth on it",
-    "grader_error": "a grading library failed on it",
-    "scorer_error": "the puzzle's scorer failed on it",
-    "refused_answer": "the answer is not of the form that is safe to evaluate",
-    "nested_too_deep": "a function's result nests too deep to be passed to the test program",
-    "syntax_error": "the program does not compile",
-    "runtime_error": "the program ends with an error",
-    "output_limit": "the program writes more than twice what is expected plus 1 MiB in a test, or 64 MiB in all",
-    "timeout": "the limit on its total time was reached",
-    "crashed": "it crashed the process that graded it",
-    "too_long": "the response has more than 400 KiB, and no grader reads it",
-    "crashed_compiling": "compiling it killed the process",
-}
-"""Every verdict of a graded response, in words."""

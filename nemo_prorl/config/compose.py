@@ -12,7 +12,7 @@ import difflib
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
@@ -44,30 +44,7 @@ SCHEMA = "run_config"
 """Name of RunConfig in the defaults of YAML files, where it comes first."""
 GIVEN = "given"
 """Hydra's name for a file outside conf/, which can use the groups of conf/ too."""
-OTHERS = {
-    "num_generations": "sampler.num_rollouts",
-    "max_completion_length": "sampler.max_response_tokens",
-    "max_response_length": "sampler.max_response_tokens",
-    "max_prompt_length": "sampler.max_prompt_tokens",
-    "beta": "algorithm.kl_beta",
-    "kl_loss_coef": "algorithm.kl_beta",
-    "epsilon": "algorithm.clip_low",
-    "clip_ratio_low": "algorithm.clip_low",
-    "epsilon_high": "algorithm.clip_high",
-    "clip_ratio_high": "algorithm.clip_high",
-    "lr": "trainer.learning_rate",
-    "max_steps": "trainer.num_steps",
-    "total_training_steps": "trainer.num_steps",
-    "train_batch_size": "trainer.prompts_per_step",
-    "reward_funcs": "reward.function",
-    "train_files": "data.train",
-    "val_files": "data.validation",
-    "output_dir": "exp_manager.explicit_log_dir",
-    "default_local_dir": "exp_manager.explicit_log_dir",
-    "save_steps": "exp_manager.checkpoint_callback_params.every_n_train_steps",
-    "save_freq": "exp_manager.checkpoint_callback_params.every_n_train_steps",
-    "test_freq": "validation.interval",
-}
+OTHERS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("other_trainers.yaml").read_text("utf-8"))
 """Names of options in TRL and verl -> ours, for the error message that refuses them."""
 
 

@@ -14,60 +14,16 @@ import resource
 import sys
 import sysconfig
 import tempfile
+import tomllib
 import warnings
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, Device
 
-ALWAYS = {
-    # The engine runs in our process, so that weights reach it by reference and no child process outlives us.
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # vLLM logs dozens of lines at the start, and whole batches when a step fails; our own errors say what matters.
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    # No telemetry from a training job.
-    "VLLM_NO_USAGE_STATS": "1",
-    # No plug-ins. nemo-toolkit brings one for speech models, whose import takes 10 s and fails with a traceback.
-    "VLLM_PLUGINS": "",
-    # Checkpoints are local folders; on a node without internet access, a request to the hub waits and then fails.
-    "HF_HUB_OFFLINE": "1",
-    # Progress bars would break up the run's own log lines.
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "TQDM_DISABLE": "1",  # vLLM's, while it captures CUDA graphs
-    # libtorch prints lines about NUMA memory policies at every start.
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
-    # gloo then connects two ranks when they first communicate. By default every rank opens sockets to all others in
-    # each of Megatron's groups, and a hundred ranks run out of file descriptors.
-    "TORCH_GLOO_LAZY_INIT": "1",
-    # torch records this many of each rank's latest collectives; the watchdog writes them to disk when a run hangs.
-    "TORCH_FR_BUFFER_SIZE": "2000",
-    # Fast tokenizers would otherwise warn in every forked process about a thread pool that is not needed.
-    "TOKENIZERS_PARALLELISM": "false",
-}
-
-CPU_ONLY = {
-    # One thread is the fastest for small models and makes fp32 samples independent of the batch they are in.
-    # libgomp reads this variable only while it loads. Policies get more threads by torch.set_num_threads.
-    "OMP_NUM_THREADS": "1",
-    # Idle threads sleep; by default they spin and take processor time from other processes.
-    "OMP_WAIT_POLICY": "PASSIVE",
-    # vLLM compiles three functions even in eager mode, which takes seconds at the first sample and fails without g++.
-    "TORCHDYNAMO_DISABLE": "1",
-    # vLLM would pin its threads to the first cores, and so all ranks of a machine to the same ones.
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # These settings were tested with the V1 runner; where triton-cpu is installed, vLLM would choose V2.
-    "VLLM_USE_V2_MODEL_RUNNER": "0",
-}
-
-CUDA_ONLY = {
-    # vLLM uses its Triton attention for fp32 models, and Triton by default multiplies fp32 numbers as TF32, with 10
-    # bits of mantissa instead of the trainer's 23. Models in 16 bits, and kernels that name a precision, are not
-    # affected.
-    "TRITON_F32_DEFAULT": "ieee",
-    # FlashInfer's sampler has neither seeds of single requests nor log-probabilities after temperature and top-p: vLLM
-    # would load it, and perhaps compile it, without ever using it for our requests.
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",
-}
-
+_VARIABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+ALWAYS: dict[str, str] = _VARIABLES["always"]
+CPU_ONLY: dict[str, str] = _VARIABLES["cpu_only"]
+CUDA_ONLY: dict[str, str] = _VARIABLES["cuda_only"]
 OPEN_FILES = 65_536
 """The wanted limit of open files: enough for one rank among thousands."""
 

@@ -8,90 +8,26 @@ import dataclasses
 import importlib.metadata
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from nemo_prorl.config import ConfigError, ModelConfig, Precision, SamplerConfig, did_you_mean, one_line
 from nemo_prorl.engines.environment import has_cuda, prepare
 
-VLLM_INSTEAD = {
-    "model": "model.path",
-    "dtype": "model.precision",
-    "max_model_len": "sampler.max_prompt_tokens and sampler.max_response_tokens",
-    "max_num_seqs": "sampler.max_sequences",
-    "tensor_parallel_size": "sampler.tensor_parallel",
-    "enforce_eager": "sampler.enforce_eager",
-    "gpu_memory_utilization": "sampler.memory_fraction",
-    "kv_cache_memory_bytes": "sampler.memory_fraction, or sampler.kv_cache_mib on CPU",
-    "enable_sleep_mode": "sampler.release_memory",
-}
+_TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+VLLM_INSTEAD: Mapping[str, str] = _TABLES["vllm"]["instead"]
 """Field of vLLM's EngineArgs that another of our options sets -> that option."""
-VLLM_RELIED_ON = (
-    "distributed_executor_backend", "load_format", "hf_overrides", "logprobs_mode", "generation_config",
-    "skip_tokenizer_init", "disable_log_stats", "use_tqdm_on_load", "seed", "weight_transfer_config",
-    # The trainer needs the defaults of these, since every process is one rank of one engine.
-    "pipeline_parallel_size", "data_parallel_size", "worker_cls", "tokenizer",
-)  # fmt: skip
+VLLM_RELIED_ON: Collection[str] = _TABLES["vllm"]["relied_on"]
 """Fields that no option sets, but on whose value the trainer relies."""
-RELIED_ON_ON_CPU = ("block_size", "enable_chunked_prefill", "max_num_batched_tokens")
+RELIED_ON_ON_CPU: Collection[str] = _TABLES["vllm"]["relied_on_on_cpu"]
 """Fields of EngineArgs that the sampler sets on CPU alone."""
-
-# Most fields define the model, the loss or the optimizer, and a wrong value raises no error. These change only speed,
-# memory or rounding. Some that seem harmless are left out: the refit reads the weights right after the optimizer's step
-# (overlap_param_gather); passes vary in their number of tokens (tp_comm_overlap, CUDA graphs); Megatron's output layer
-# is not called (defer_embedding_wgrad_compute); gradient buffers are freed (nccl_ub); optimizer states are moved and
-# saved as fp32 tensors (optimizer_cpu_offload, use_precision_aware_optimizer); Transformer Engine 2.15 has no FP8
-# without FP8 gradients of weights (fp8_wgrad).
-MEGATRON_ALLOWED = (
-    "recompute_modules", "cpu_offloading", "cpu_offloading_num_layers", "attention_backend",
-    "bias_dropout_fusion", "clone_scatter_output_in_embedding", "deterministic_mode",
-    "disable_bf16_reduced_precision_matmul", "overlap_grad_reduce", "bucket_size",
-    "pad_buckets_for_high_nccl_busbw", "batch_p2p_comm", "batch_p2p_sync", "barrier_with_L1_time", "fp8_margin",
-    "fp8_amax_history_len", "fp8_amax_compute_algo", "first_last_layers_bf16", "num_layers_at_start_in_bf16",
-    "num_layers_at_end_in_bf16",
-)  # fmt: skip
-
-_OF_THE_MODEL = (
-    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels",
-    "normalization", "layernorm_epsilon", "qk_layernorm", "add_qkv_bias", "add_bias_linear", "gated_linear_unit",
-    "activation_func",
-)  # fmt: skip
-MEGATRON_INSTEAD = {
-    "tensor_model_parallel_size": "trainer.tensor_parallel",
-    "pipeline_model_parallel_size": "trainer.pipeline_parallel",
-    "sequence_parallel": "trainer.sequence_parallel",
-    "use_distributed_optimizer": "trainer.distributed_optimizer",
-    "bf16": "model.precision",
-    "params_dtype": "model.precision",
-    "pipeline_dtype": "model.precision",
-    "fp8": "model.fp8",
-    "fp8_recipe": "model.fp8",
-    "recompute_granularity": "model.recompute",
-    "recompute_method": "model.recompute",
-    "recompute_num_layers": "model.recompute",
-    "lr": "trainer.learning_rate",
-    "weight_decay": "trainer.weight_decay",
-    "adam_beta1": "trainer.adam_beta1",
-    "adam_beta2": "trainer.adam_beta2",
-    "adam_eps": "trainer.adam_epsilon",
-    "clip_grad": "trainer.clip_grad",
-    **dict.fromkeys(_OF_THE_MODEL, "model.path"),
-}
+MEGATRON_ALLOWED: Collection[str] = _TABLES["megatron"]["allowed"]
+MEGATRON_INSTEAD: Mapping[str, str] = _TABLES["megatron"]["instead"]
 """Field of Megatron's configurations that another of our options sets -> that option."""
-
-
-_FP8_BLOCKS_OR_TENSORS = ("tensorwise", "blockwise")
-TAKES_EFFECT_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "fp8_margin": ("fp8", ("delayed",)),
-    "fp8_amax_history_len": ("fp8", ("delayed",)),
-    "fp8_amax_compute_algo": ("fp8", ("delayed",)),
-    "first_last_layers_bf16": ("fp8", _FP8_BLOCKS_OR_TENSORS),
-    "num_layers_at_start_in_bf16": ("fp8", _FP8_BLOCKS_OR_TENSORS),
-    "num_layers_at_end_in_bf16": ("fp8", _FP8_BLOCKS_OR_TENSORS),
-    "recompute_modules": ("recompute", ("selective",)),
-}
+TAKES_EFFECT_WITH: Mapping[str, tuple[str, tuple[str, ...]]] = _TABLES["megatron"]["takes_effect_with"]
 """Field of Megatron -> the option of `model`, and its values, without which Megatron ignores the field."""
-
-
 FLASH_ATTENTION = ("flash-attn", "flash-attn-3", "flash-attn-4")
 """Distributions of which Transformer Engine uses any one."""
 

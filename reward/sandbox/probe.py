@@ -5,53 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+from importlib.resources import files
 
 from reward.sandbox.cell import SYSTEM_LIBRARIES, Level, mounts
 from reward.sandbox.execution import Sandbox
 from reward.sandbox.launch import ZygoteError, read_paths
 
-_ATTACKS = """
-import os
-held = []
-try:
-    open({secret!r}).read(); held.append("read a host file")
-except OSError: pass
-try:
-    open({secret!r}, "w").write("x"); held.append("wrote a host file")
-except OSError: pass
-try:
-    open({written!r}, "w").write("x"); held.append("created a host file")
-except OSError: pass
-try:
-    name = os.path.dirname(os.__file__) + "/reward_probe"
-    open(name, "w"); held.append("wrote to the interpreter's files"); os.unlink(name)
-except OSError: pass
-for place in {read_only!r}:  # by its mount: who does not own the files cannot write to them anyway
-    if os.path.exists(place) and not os.statvfs(place).f_flag & os.ST_RDONLY:
-        held.append("finds " + place + " mounted for writing")
-try:
-    if os.listdir("/proc"): held.append("sees processes in /proc")
-except OSError: pass
-try:
-    import socket
-    socket.create_connection(("127.0.0.1", {port}), 1); held.append("reached the network")
-except OSError: pass
-try:
-    pid = os.fork()
-    if pid == 0: os._exit(0)
-    held.append("forked")
-except OSError: pass
-try:
-    os.execv("/bin/true", ["true"])
-except OSError: pass
-try:
-    os.kill(os.getppid(), 0); held.append("could signal its parent")
-except OSError: pass
-if os.getuid() == 0: held.append("runs as root")
-if "REWARD_PROBE_SECRET" in os.environ: held.append("sees the environment")
-import fractions, colorsys
-print(held)
-"""
+_ATTACKS = files("reward").joinpath("data/attacks.txt").read_text(encoding="utf-8")
+"""The format of a program that tries every way out, and prints a list of those that were open."""
 
 
 def strongest(allow_none: bool = False) -> tuple[Level | None, list[str]]:

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.building.chat import ask_all
 from nemo_prorl.data.building.progress import bar
@@ -42,29 +44,7 @@ MAX_ANSWER, MAX_SOLUTION, TAIL = 200, 12_000, 800
 """Lengths in characters: of a short answer; of a solution that is shown to the model; of the end of a response that
 never boxes an answer."""
 
-EXTRACT = """Below are a problem and its solution from a book. Give the final answer of the solution, as short as it \
-can be: a number with its unit, an expression in LaTeX, the letter of an option, or a few words.
-Reply with one line of JSON, {{"answer": "..."}}. Reply {{"answer": null}} if there is not exactly one short answer: a \
-proof, an explanation, a drawing, several parts with answers of their own, or a solution that is cut off.
-
-Problem:
-{problem}
-
-Solution:
-{solution}"""
-
-JUDGE = """Below are a problem and two answers to it, A and B. Are they the same answer? They may differ in form, in \
-rounding and in how units are written, not in value or meaning. Do not solve the problem.
-End your reply with [[A=B]] if they are the same, or with [[A!=B]] if they are not.
-
-Problem:
-{problem}
-
-A:
-{a}
-
-B:
-{b}"""
+_PROMPTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def convert(record: Record) -> Problem:
@@ -109,7 +89,7 @@ def agreeing(
             return ask_all(questions, options, cache, tick)
 
     questions = [
-        EXTRACT.format(problem=one.question, solution=one.extra["solution"][-MAX_SOLUTION:])
+        _PROMPTS["extract"].format(problem=one.question, solution=one.extra["solution"][-MAX_SOLUTION:])
         for one in (candidate.problem for candidate in candidates)
     ]
     replies = asked(questions, "extracting")
@@ -133,7 +113,7 @@ def agreeing(
         problem, book = candidate.problem.question, str(candidate.row.task["answer"])
         response = str(candidate.problem.extra["response"])
         for a, b in ((book, response), (response, book)):
-            questions.append(JUDGE.format(problem=problem, a=a, b=b))
+            questions.append(_PROMPTS["judge"].format(problem=problem, a=a, b=b))
     judged = asked(questions, "judging")
     for candidate, reply, swapped in zip(unsure, judged[::2], judged[1::2], strict=True):
         one, other = _says_equal(reply), _says_equal(swapped)

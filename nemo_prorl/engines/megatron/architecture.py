@@ -31,28 +31,10 @@ _ROPE_KEYS = {
 }
 """Kind of rotary embedding -> the keys that it has, besides those of the default."""
 
-COMMON_KEYS = frozenset(
-    """
-    vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
-    max_position_embeddings rms_norm_eps hidden_act tie_word_embeddings rope_theta rope_scaling rope_parameters
-    partial_rotary_factor attention_bias mlp_bias use_mrope attention_dropout layer_types quantization_config
-    """.split()  # noqa: SIM905  # a list of quoted words is four times as long
-)
+_COMMON, _OTHERS = Path(__file__).with_name("config_keys.txt").read_text(encoding="utf-8").split("\n\n")
+COMMON_KEYS = frozenset(_COMMON.split())
 """Keys of config.json that every family has, and that are read or must be off."""
-_NO_MATTER = frozenset(
-    """
-    architectures model_type auto_map torch_dtype dtype transformers_version use_cache initializer_range
-    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id name_or_path
-    tokenizer_class attn_implementation id2label label2id num_labels problem_type finetuning_task task_specific_params
-    return_dict return_dict_in_generate output_attentions output_hidden_states output_scores torchscript
-    use_bfloat16 tf_legacy_loss pruned_heads prefix chunk_size_feed_forward is_decoder is_encoder_decoder
-    add_cross_attention cross_attention_hidden_size tie_encoder_decoder remove_invalid_values
-    exponential_decay_length_penalty suppress_tokens begin_suppress_tokens forced_bos_token_id forced_eos_token_id
-    do_sample early_stopping max_length max_new_tokens min_length num_beams num_beam_groups diversity_penalty
-    temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size
-    encoder_no_repeat_ngram_size bad_words_ids num_return_sequences unsloth_fixed unsloth_version model_name
-    """.split()  # noqa: SIM905
-)
+_NO_MATTER = frozenset(_OTHERS.split())
 """Keys that do not change what the model computes for given tokens: of files, training, generation and tokenizers.
 Those that begin with an underscore do not either."""
 _FEATURES = (

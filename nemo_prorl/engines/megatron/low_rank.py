@@ -29,6 +29,7 @@ from nemo_prorl.config import LoraTargets, RunConfig
 from nemo_prorl.distributed import Layout
 from nemo_prorl.engines.megatron import build, core, optimizer_state
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.trainable import Trainable
 
 
 class _Rows(Enum):
@@ -83,17 +84,17 @@ class _Factors(core.MegatronModule):
         self.a, self.b = torch.nn.ParameterList(), torch.nn.ParameterList()
 
 
-class LowRank:
-    """See `trainable.Trainable`. The factors belong to the reference with which `restart` was called last."""
+class LowRank(Trainable):
+    """The factors belong to the reference with which `restart` was called last."""
 
     def __init__(self, model: build.HiddenStateModel, config: RunConfig, layout: Layout) -> None:
         self._config, self._scale = config, config.lora.scale
         self._num_layers: int = model.config.num_layers
         self._ranks = parallel_state.get_tensor_model_parallel_world_size()
         self._rank = parallel_state.get_tensor_model_parallel_rank()
-        self.forward: torch.nn.Module = model
+        self.forward = model
         self._factors = _Factors(model.config)
-        self.module: torch.nn.Module = self._factors
+        self.module = self._factors
         model.requires_grad_(False)
         self.targets = [self._target(*found) for found in _matrices(model, config.lora.targets)]
         self.wrapped, self.optimizer = build.build_training(self._factors, config, layout)

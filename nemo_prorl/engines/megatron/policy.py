@@ -21,7 +21,7 @@ from nemo_prorl.engines.megatron.check import check_model, use_transformer_engin
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.low_rank import LowRank
 from nemo_prorl.engines.megatron.microbatch import Feed
-from nemo_prorl.engines.megatron.trainable import AllWeights, Trainable
+from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
 
@@ -49,7 +49,7 @@ class MegatronPolicy:
             checkpoint.load_weights(source, self.model)
         else:
             weights.load_hf(self.model, self.architecture, source)
-        make: Callable[..., Trainable] = LowRank if config.lora.rank else AllWeights
+        make = LowRank if config.lora.rank else Trainable
         self.trainable = make(self.model, config, ranks.layout)
         self.optimizer = self.trainable.optimizer
         self._device = torch.device(torch.cuda.current_device())

@@ -1,11 +1,11 @@
 """What the optimizer updates: all weights of the model, or the factors of a low-rank difference between policy and
-reference (low_rank.py). A policy chooses one of them when it is built."""
+reference (low_rank.py), which overrides the methods. A policy chooses one of them when it is built."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -14,8 +14,8 @@ from nemo_prorl.distributed import Layout
 from nemo_prorl.engines.megatron import build, core, optimizer_state
 
 
-class Trainable(Protocol):
-    """The parameters that have gradients, moments and a place in checkpoints."""
+class Trainable:
+    """The parameters that have gradients, moments and a place in checkpoints: here every weight of the model."""
 
     module: torch.nn.Module
     """Has these parameters and no others."""
@@ -25,42 +25,20 @@ class Trainable(Protocol):
     forward: torch.nn.Module
     """What Megatron runs the passes of."""
 
-    def put(self, reference: Mapping[str, torch.Tensor]) -> None:
-        """Writes into the model what an optimizer step has changed. reference: the local weights by parameter name."""
-
-    def holding(self, reference: Mapping[str, torch.Tensor]) -> AbstractContextManager[None]:
-        """Gives the model the weights of the reference inside the `with` block, and then its own again, exactly."""
-
-    def restart(self, num_updates: int) -> None:
-        """Begins anew after the model's weights have become the reference. num_updates: those of the run so far."""
-
-    def places(self) -> dict[str, Any]:
-        """Returns parameter name -> description of the local shard of `module`'s parameter in a checkpoint."""
-
-    def in_use(self) -> str:
-        """Returns what is trained, for the log."""
-
-    def relative_change(self) -> dict[str, float]:
-        """Returns group of matrices -> norm of their difference to the reference, divided by their own norm. Empty if
-        no difference is kept. Collective over the replica."""
-
-
-class AllWeights:
-    """Every weight of the model."""
-
     def __init__(self, model: build.HiddenStateModel, config: RunConfig, layout: Layout) -> None:
-        self._model = model
-        self.module: torch.nn.Module = model
+        self.module = model
         self.wrapped, self.optimizer = build.build_training(model, config, layout)
-        self.forward: torch.nn.Module = self.wrapped
+        self.forward = self.wrapped
         optimizer_state.allocate(self.optimizer)
 
     def put(self, reference: Mapping[str, torch.Tensor]) -> None:
-        """Does nothing: the optimizer has updated the weights themselves."""
+        """Writes into the model what an optimizer step has changed: nothing, if it updates the weights themselves.
+        reference: the local weights by parameter name."""
 
     @contextmanager
     def holding(self, reference: Mapping[str, torch.Tensor]) -> Iterator[None]:
-        """See `Trainable`. The model's own weights are not moved: its parameters refer to other tensors."""
+        """Gives the model the weights of the reference inside the `with` block, and then its own again, exactly. These
+        are not moved: the model's parameters refer to other tensors."""
         parameters = dict(self.module.named_parameters())
         current = {name: parameter.data for name, parameter in parameters.items()}
         try:
@@ -72,14 +50,19 @@ class AllWeights:
                 parameter.data = current[name]
 
     def restart(self, num_updates: int) -> None:
-        """Does nothing: weights do not depend on the reference."""
+        """Begins anew after the model's weights have become the reference, on which whole weights do not depend.
+        num_updates: those of the run so far."""
 
     def places(self) -> dict[str, Any]:
-        sharded = self._model.sharded_state_dict()
+        """Returns parameter name -> description of the local shard of `module`'s parameter in a checkpoint."""
+        sharded = self.module.sharded_state_dict()  # type: ignore[operator]
         return {name: sharded[name] for name, _ in self.module.named_parameters()}
 
     def in_use(self) -> str:
+        """Returns what is trained, for the log."""
         return "all weights"
 
     def relative_change(self) -> dict[str, float]:
+        """Returns group of matrices -> norm of their difference to the reference, divided by their own norm. Empty if
+        no difference is kept. Collective over the replica."""
         return {}
