@@ -1,18 +1,15 @@
 """Tests of SmolLM2's own tokenizer and chat template, without its weights: what texts and prompts become.
 
-The oracle spells texts by the definitions of GPT-2's bytes and of llama.cpp's "smollm", in loops.
+The package is pinned by its hash, so ids are recorded: those of an oracle that spells texts by the definitions of
+GPT-2's bytes and of llama.cpp's "smollm", in loops (in this file's history).
 """
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
-import regex
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nemo_prorl.config import ModelConfig, RunConfig
 from nemo_prorl.data.mix import render
@@ -24,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 VOCAB = 49_152
 END_OF_TEXT, IM_START, IM_END = 0, 1, 2
-NUM_SPECIAL = 17
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 
 
@@ -56,61 +52,6 @@ def tokenizer(folder: Path) -> Any:
     return load_tokenizer(of(folder))
 
 
-class Speller:
-    """Byte-level BPE with llama.cpp's "smollm" words: one merge at a time, the one that was learned first."""
-
-    WORDS = regex.compile(
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    )
-
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self.tokens = facts["tokenizer.ggml.tokens"]
-        self.ids = {token: index for index, token in enumerate(self.tokens)}
-        self.special = self.tokens[:NUM_SPECIAL]
-        self.ranks = {
-            tuple(merge.split(" ")): rank for rank, merge in enumerate(facts["tokenizer.ggml.merges"])
-        }
-        shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
-        hidden = [byte for byte in range(256) if byte not in shown]
-        self.letters = {byte: chr(byte) for byte in shown} | {
-            byte: chr(256 + index) for index, byte in enumerate(hidden)
-        }
-
-    def encode(self, text: str) -> list[int]:
-        ids = []
-        for part in regex.split("(" + "|".join(map(regex.escape, self.special)) + ")", text):
-            if part in self.special:
-                ids.append(self.ids[part])
-                continue
-            for piece in regex.findall(r"\p{N}|\P{N}+", part):
-                for word in self.WORDS.findall(piece):
-                    ids += self._word([self.letters[byte] for byte in word.encode()])
-        return ids
-
-    def _word(self, parts: list[str]) -> list[int]:
-        while True:
-            pairs = [
-                (self.ranks[pair], place)
-                for place, pair in enumerate(itertools.pairwise(parts))
-                if pair in self.ranks
-            ]
-            if not pairs:
-                return [self.ids[part] for part in parts]
-            place = min(pairs)[1]
-            parts[place : place + 2] = ["".join(parts[place : place + 2])]
-
-    def decode(self, ids: list[int]) -> str:
-        bytes_of = {letter: byte for byte, letter in self.letters.items()}
-        return bytes(bytes_of[letter] for index in ids for letter in self.tokens[index]).decode(
-            errors="replace"
-        )
-
-
-@pytest.fixture(scope="module")
-def speller(facts: dict[str, Any]) -> Speller:
-    return Speller(facts)
-
-
 # Texts
 
 
@@ -124,31 +65,33 @@ def decode(tokenizer: Any, token_ids: list[int]) -> str:
     return str(tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def test_a_published_tokenization(tokenizer: Any) -> None:
-    assert encode(tokenizer, "The capital of France is") == [504, 3575, 282, 4649, 314]
-
-
 @pytest.mark.parametrize("tokens", ["2 0 2 4", "x 1 y 2 2", "3 . 1 4", "a ĠĠ 1 2", "= Ġ 3"])
 def test_each_digit_is_a_word_of_its_own(tokens: str, tokenizer: Any) -> None:
     text = tokens.replace(" ", "").replace("Ġ", " ")
     assert tokenizer.convert_ids_to_tokens(encode(tokenizer, text)) == tokens.split()
 
 
-PIECES = st.sampled_from(
-    ["a", "B", "the", "ing", "é", "ß", "数", "学", "я", "🙂", "👩‍🔬", "e\u0301", " ", "  ", "\n", "\n\n", "\t", "\r\n",
-     "\u00a0", "\u3000", "\u200b", "0", "7", "12", "٣", "½", "'s", "'LL", "’", ".", ",", "!?", "<", "|>", "<|im_", "_",
-     "\\", "\\boxed{", "}", "**", "--", "\x00", "\ufffd", *smollm2.KNOWN_LOGITS]
-)  # fmt: skip
+SPELLED = {
+    "The capital of France is": [504, 3575, 282, 4649, 314],  # published
+    "I'll say it's 3.14, don't I?": [57, 3060, 1643, 357, 506, 216, 35, 30, 33, 36, 28, 1326, 982, 339, 47],
+    "a  b   c\t\td": [81, 216, 278, 256, 265, 197, 197, 84],
+    " \n\n x \r\n": [38028, 1792, 216, 2738],
+    "été 数学 я ß": [19380, 2756, 216, 18265, 18753, 116, 216, 16885, 5549, 249],
+    "👩\u200d🔬 e\u0301 \u200b\u3000x": [
+        10813, 235, 119, 321, 231, 10813, 238, 122, 297, 151, 219, 459, 229, 12109, 218, 104,
+    ],
+    "x^2 = \\boxed{12}**": [104, 78, 34, 446, 3814, 4810, 277, 107, 33, 34, 109, 828],
+    "  2024-07-٣½": [256, 34, 32, 34, 36, 29, 32, 39, 29, 164, 113, 16738],
+    "<|im_start|>user\nhi<|im_end|>\n": [1, 4093, 198, 6004, 2, 198],
+    "<|im_ |> <|endoftext|>a": [44, 108, 306, 79, 2504, 46, 216, 0, 81],
+    "A\x00B_c'LL": [49, 190, 50, 79, 83, 23, 16421],
+}  # fmt: skip
 
 
-@settings(deadline=None, max_examples=300)
-@given(pieces=st.lists(PIECES, max_size=12))
-def test_texts_are_spelled_as_llama_cpp_does_and_come_back(
-    pieces: list[str], tokenizer: Any, speller: Speller
-) -> None:
-    text = "".join(pieces)
-    assert encode(tokenizer, text) == speller.encode(text)
-    assert decode(tokenizer, encode(tokenizer, text)) == text
+@pytest.mark.parametrize("text", SPELLED)
+def test_texts_are_spelled_as_llama_cpp_does_and_come_back(text: str, tokenizer: Any) -> None:
+    assert encode(tokenizer, text) == SPELLED[text]
+    assert decode(tokenizer, SPELLED[text]) == text
 
 
 # Prompts
@@ -190,13 +133,11 @@ such: the template does not tell them from its own, and nor does transformers.""
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_prompts_are_what_the_chat_template_makes_of_them(
-    name: str, tokenizer: Any, speller: Speller
-) -> None:
+def test_prompts_are_what_the_chat_template_makes_of_them(name: str, tokenizer: Any) -> None:
     messages, text = CONVERSATIONS[name]
     prompt = render(make_row("a", messages=tuple(messages)), tokenizer)
     assert prompt.text == text
-    assert list(prompt.token_ids) == speller.encode(text)
+    assert list(prompt.token_ids) == encode(tokenizer, text)
     in_one = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert list(prompt.token_ids) == in_one
     assert decode(tokenizer, list(prompt.token_ids)) == text
