@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -70,6 +71,7 @@ def test_the_command_says_whether_anybody_listens(
     ("prepare", "sentence"),
     [
         (lambda run: (run / "resolved.yaml").unlink(), "is no run: write the exp_manager.explicit_log_dir"),
+        (shutil.rmtree, "is no run: write the exp_manager.explicit_log_dir"),
         (lambda run: (run / "resolved.yaml").write_text("- 1\n"), "resolved.yaml is not the configuration"),
         (lambda run: mark_done(run, "run2", outcome="steps", checkpoint="x"), "stage run2 in "),
         (ask_for_reset, "is requested already"),
@@ -86,12 +88,7 @@ def test_what_cannot_take_a_reset_says_so_in_a_sentence(
     assert sentence in said
     assert said.count("\n") == 1
     assert is_reset_requested(run) == before
-
-
-def test_a_folder_that_is_not_there_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["request-reset", str(tmp_path / "nothing")]) == 2
-    assert "is no run" in capsys.readouterr().err
-    assert not (tmp_path / "nothing").exists()
+    assert run.exists() == (prepare is not shutil.rmtree)
 
 
 @pytest.mark.parametrize("ends", ["", "done", "failed"])

@@ -151,15 +151,6 @@ def test_every_step_is_equal_again_with_every_metric(tmp_path: Path, options: di
         )
 
 
-def test_rollouts_that_were_sampled_ahead_are_sampled_ahead_again(tmp_path: Path) -> None:
-    run = Run(tmp_path, **OPTIONS)
-    run.sampler = Sampler(events=run.events)
-    run.config.sampler.ahead = True
-    run.fit()
-    assert [line["was_ahead"] for line in read_digests(tmp_path).steps.values()] == [False, True, True]
-    assert again(run).step(3) == []
-
-
 def test_rounds_that_were_drawn_ahead_and_then_dropped_are_drawn_again(tmp_path: Path) -> None:
     """Step 2 needs a second round, which comes after the third step's first one in the order of the prompts; the reset
     that follows drops that one."""

@@ -133,23 +133,19 @@ def test_a_stage_may_be_rewarded_otherwise_than_its_parent_but_not_measured_with
 def validations(changes_at: int, *, is_named: bool) -> list[dict[str, Any]]:
     """Returns 30 validations of the same weights, 20 steps apart. From one on, every domain is 18 % lower, because of
     another temperature."""
-    rng, found = np.random.default_rng(0), []
-    domains = {"math": (480, 0.3), "code": (1920, 0.3), "instruction": (8656, 0.65), "logic": (1600, 0.5)}
+    found = []
     for number in range(30):
         is_other = number >= changes_at
-        record: dict[str, Any] = {"stage": "main", "step": 20 * number}
-        for domain, (count, mean) in domains.items():
-            share = rng.binomial(count, mean * (0.82 if is_other else 1)) / count
-            record |= {
-                f"validation/{domain}/score": share,
-                f"validation/{domain}/num_rollouts": float(count),
-            }
-        mean = float(np.mean([record[f"validation/{domain}/score"] for domain in domains]))
-        record |= {"validation/score": mean, DOMAIN_MEAN: mean}
-        found.append(
-            record | ({MEASUREMENT: measurement_name(AFTER if is_other else BEFORE)} if is_named else {})
-        )
+        scores = {domain: mean * (0.82 if is_other else 1) for domain, mean in MEANS.items()}
+        record = {"stage": "main", "step": 20 * number, DOMAIN_MEAN: float(np.mean(list(scores.values())))}
+        for domain, score in scores.items():
+            record |= {f"validation/{domain}/score": score, f"validation/{domain}/num_rollouts": 2000.0}
+        name = measurement_name(AFTER if is_other else BEFORE)
+        found.append(record | ({MEASUREMENT: name} if is_named else {}))
     return found
+
+
+MEANS = {"math": 0.3, "code": 0.3, "instruction": 0.65, "logic": 0.5}
 
 
 def test_another_measurement_is_no_drop() -> None:

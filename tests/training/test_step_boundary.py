@@ -107,20 +107,6 @@ def test_a_decision_is_on_record_with_its_numbers(tmp_path: Path, capsys: pytest
     assert sentence in (tmp_path / "run.log").read_text()
 
 
-def test_a_user_asks_and_the_next_boundary_obeys(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=4, held_out=0)
-
-    def ask(phase: str) -> None:
-        if phase == "updates" and run.state.step == 1 and not run.state.last_reset_request:
-            ask_for_reset(tmp_path)
-
-    run.on_phase = ask
-    run.fit()
-    assert [record["num_resets"] for record in run.records] == [0, 0, 1, 1, 1]
-    assert run.records[2]["controller"]["signal"] == "request"
-    assert not reset_request(tmp_path).exists()
-
-
 @pytest.mark.parametrize("num_steps", [1, 4])  # with 1 the next process has nothing to train
 def test_a_request_is_obeyed_once_though_the_process_dies_before_it_is_taken(
     tmp_path: Path, num_steps: int

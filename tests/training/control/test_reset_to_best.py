@@ -68,7 +68,9 @@ def keep_all(run: Run) -> Run:
     return run
 
 
-def test_policy_and_reference_become_the_best_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_policy_and_reference_become_the_best_and_the_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = keep_all(run_with(tmp_path, BEST_AT_2))
     run.fit()
     best, after = weights(run, 2), weights(run, 4)
@@ -82,6 +84,13 @@ def test_policy_and_reference_become_the_best_and_the_run_goes_on(tmp_path: Path
     kl = {record["step"]: record["objective/kl_at_sampling"] for record in run.records if record["step"]}
     assert kl[5] == 0.0
     assert kl[4] > 0.0
+    assert {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r} == {4: 2}
+    assert run.records[4]["validation/domain_mean_score"] == 0.25
+    said = "the policy goes back to step 2, where validation/domain_mean_score was 0.7500; it is 0.2500 now"
+    assert said in capsys.readouterr().err
+    history = find_checkpoints(tmp_path)[-1].state.controller
+    assert history["since"] == 4, "a later drop is measured against the best"
+    assert history["series"]["validation/domain_mean_score"] == [[4, 0.75], [6, 0.5]]
 
 
 def test_the_sampler_gets_the_weights_before_the_next_step(tmp_path: Path) -> None:
@@ -112,20 +121,6 @@ def test_a_sampler_that_does_not_get_them_stops_the_run_even_after_its_last_step
     mended = resumed_of(run, BEST_AT_2)
     assert mended.fit() == "steps"
     assert [record["num_resets"] for record in mended.records] == [0, 0, 0, 0, 1, 1, 1][: num_steps + 1]
-
-
-def test_the_record_says_what_was_measured_and_where_the_run_went_back_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = run_with(tmp_path, BEST_AT_2)
-    run.fit()
-    assert {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r} == {4: 2}
-    assert run.records[4]["validation/domain_mean_score"] == 0.25
-    said = capsys.readouterr().err
-    assert (
-        "the policy goes back to step 2, where validation/domain_mean_score was 0.7500; it is 0.2500 now"
-        in said
-    )
 
 
 def test_a_policy_that_is_the_best_itself_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,15 +214,6 @@ def test_scores_of_another_metric_are_not_compared(tmp_path: Path) -> None:
     further.config.controller.interval = 7
     further.fit()
     assert [r["went_back_to_step"] for r in further.records if "went_back_to_step" in r] == [4]
-
-
-def test_a_later_drop_is_measured_against_the_best(tmp_path: Path) -> None:
-    """After the reset the history begins with the validation of the weights that the policy was given."""
-    run = run_with(tmp_path, BEST_AT_2)
-    run.fit()
-    history = find_checkpoints(tmp_path)[-1].state.controller
-    assert history["since"] == 4
-    assert history["series"]["validation/domain_mean_score"] == [[4, 0.75], [6, 0.5]]
 
 
 @pytest.mark.medium

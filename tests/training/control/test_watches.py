@@ -22,65 +22,54 @@ from tests.training.control.controller_runs import columns, decisions, only
 NAN = float("nan")
 FLAT = [0.10, 0.11, 0.10, 0.09, 0.10]
 TREND = {"window": 5, "patience": 2, "num_deviations": 3.0}
+LEVEL = {"level_steps": 3, "patience": 2}
+
+
+OF_STEPS = {
+    "kl_spike": ("objective__kl_to_reference", "reset", TREND),
+    "response_length": ("response__tokens_mean", "end_stage", TREND),
+    "no_eos": ("response__no_eos_share", "end_stage", TREND),
+    "entropy_collapse": ("objective__entropy", "stop", LEVEL),
+    "entropy_runaway": ("objective__entropy", "stop", LEVEL),
+}
+"""Watch of a metric of every step -> (metric, action, options)."""
 
 
 @pytest.mark.parametrize(
-    ("kl", "fires_at"),
+    ("watch", "values", "fires_at"),
     [
-        pytest.param([*FLAT, 0.30, 0.30], [7], id="two steps at three times the median"),
-        pytest.param([*FLAT, 0.30, 0.10, 0.30], [], id="one odd batch, twice"),
-        pytest.param([*FLAT, 0.19, 0.19], [], id="not twice the median"),
-        pytest.param([0.0, *FLAT, 0.30, 0.30], [8], id="exactly 0 after a reset is no part of the trend"),
-        pytest.param([*FLAT[:4], 0.30, 0.30], [], id="no trend yet"),
-        pytest.param([*FLAT, 0.30, NAN, 0.30], [8], id="NaN neither counts nor breaks the row"),
-        pytest.param([*FLAT, 0.30, 0.30, NAN, None], [7], id="what came before a gap decides once"),
-        pytest.param([None] * 9, [], id="kl_beta=0: nothing measured"),
-        pytest.param([NAN] * 9, [], id="only NaN"),
-        pytest.param([0.0] * 9, [], id="only zero"),
-        pytest.param([-0.1] * 9, [], id="an estimator that is negative"),
-        pytest.param([float("inf")] * 9, [], id="only infinity"),
-        pytest.param([0.01, 0.1, 1.0, 0.1, 0.01, 0.4, 0.4], [], id="a trend that jumps anyway"),
-        pytest.param([1.6**step for step in range(20)], [], id="steady exponential growth"),
-        pytest.param([step**2 for step in range(1, 20)], [], id="steady quadratic growth"),
-        pytest.param([0.1, 0.1, 5.0, 0.1, 0.1, 0.3, 0.3], [7], id="an outlier in the window hides nothing"),
-    ],
-)
-def test_kl_spike(kl: list[float | None], fires_at: list[int]) -> None:
-    made = decisions(columns(objective__kl_to_reference=kl), only("kl_spike", **TREND))
-    assert made == [(step, "reset", "kl_spike") for step in fires_at]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "fires_at"),
-    [
-        pytest.param([100, 101, 99, 100, 102, 160, 170], [7], id="sudden"),
-        pytest.param([100, 101, 99, 100, 102, 140, 149], [], id="not half as long again"),
-        pytest.param([100, 110, 121, 133, 146, 161, 177, 195, 214], [], id="steady growth"),
-        pytest.param([170, 160, 102, 100, 99, 50, 40], [], id="shorter is no explosion"),
-    ],
-)
-def test_response_length(lengths: list[float], fires_at: list[int]) -> None:
-    made = decisions(columns(response__tokens_mean=lengths), only("response_length", **TREND))
-    assert made == [(step, "end_stage", "response_length") for step in fires_at]
-
-
-@pytest.mark.parametrize(
-    ("shares", "fires_at"),
-    [
-        pytest.param([0.0, 0.0, 0.0, 0.0, 0.0, 0.11, 0.2], [7], id="from none at all"),
-        pytest.param([0.0, 0.0, 0.0, 0.0, 0.0, 0.09, 0.1], [], id="fewer than a tenth more"),
-        pytest.param([0.5, 0.4, 0.3, 0.4, 0.5, 0.6, 0.6], [], id="within the noise"),
-        pytest.param([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3], [], id="fewer and fewer"),
-    ],
-)
-def test_no_eos(shares: list[float], fires_at: list[int]) -> None:
-    made = decisions(columns(response__no_eos_share=shares), only("no_eos", **TREND))
-    assert made == [(step, "end_stage", "no_eos") for step in fires_at]
-
-
-@pytest.mark.parametrize(
-    ("signal", "entropies", "fires_at"),
-    [
+        pytest.param("kl_spike", [*FLAT, 0.30, 0.30], [7], id="two steps at three times the median"),
+        pytest.param("kl_spike", [*FLAT, 0.30, 0.10, 0.30], [], id="one odd batch, twice"),
+        pytest.param("kl_spike", [*FLAT, 0.19, 0.19], [], id="not twice the median"),
+        pytest.param(
+            "kl_spike", [0.0, *FLAT, 0.30, 0.30], [8], id="exactly 0 after a reset is no part of the trend"
+        ),
+        pytest.param("kl_spike", [*FLAT[:4], 0.30, 0.30], [], id="no trend yet"),
+        pytest.param("kl_spike", [*FLAT, 0.30, NAN, 0.30], [8], id="NaN neither counts nor breaks the row"),
+        pytest.param(
+            "kl_spike", [*FLAT, 0.30, 0.30, NAN, None], [7], id="what came before a gap decides once"
+        ),
+        pytest.param("kl_spike", [None] * 9, [], id="kl_beta=0: nothing measured"),
+        pytest.param("kl_spike", [NAN] * 9, [], id="only NaN"),
+        pytest.param("kl_spike", [0.0] * 9, [], id="only zero"),
+        pytest.param("kl_spike", [-0.1] * 9, [], id="an estimator that is negative"),
+        pytest.param("kl_spike", [float("inf")] * 9, [], id="only infinity"),
+        pytest.param("kl_spike", [0.01, 0.1, 1.0, 0.1, 0.01, 0.4, 0.4], [], id="a trend that jumps anyway"),
+        pytest.param("kl_spike", [1.6**step for step in range(20)], [], id="steady exponential growth"),
+        pytest.param("kl_spike", [step**2 for step in range(1, 20)], [], id="steady quadratic growth"),
+        pytest.param(
+            "kl_spike", [0.1, 0.1, 5.0, 0.1, 0.1, 0.3, 0.3], [7], id="an outlier in the window hides nothing"
+        ),
+        pytest.param("response_length", [100, 101, 99, 100, 102, 160, 170], [7], id="sudden"),
+        pytest.param("response_length", [100, 101, 99, 100, 102, 140, 149], [], id="not half as long again"),
+        pytest.param(
+            "response_length", [100, 110, 121, 133, 146, 161, 177, 195, 214], [], id="steady growth"
+        ),
+        pytest.param("response_length", [170, 160, 102, 100, 99, 50, 40], [], id="shorter is no explosion"),
+        pytest.param("no_eos", [0.0, 0.0, 0.0, 0.0, 0.0, 0.11, 0.2], [7], id="from none at all"),
+        pytest.param("no_eos", [0.0, 0.0, 0.0, 0.0, 0.0, 0.09, 0.1], [], id="fewer than a tenth more"),
+        pytest.param("no_eos", [0.5, 0.4, 0.3, 0.4, 0.5, 0.6, 0.6], [], id="within the noise"),
+        pytest.param("no_eos", [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3], [], id="fewer and fewer"),
         pytest.param("entropy_collapse", [0.6, 0.5, 0.4, 0.05, 0.05], [5], id="collapse"),
         pytest.param("entropy_collapse", [0.6, 0.5, 0.4, 0.05, 0.06, 0.05], [], id="not in a row"),
         pytest.param("entropy_collapse", [0.6, 0.5, 0.4, NAN, 0.05, NAN, 0.04], [7], id="NaN does not count"),
@@ -91,9 +80,10 @@ def test_no_eos(shares: list[float], fires_at: list[int]) -> None:
         pytest.param("entropy_runaway", [None, None, None, None, None], [], id="not measured"),
     ],
 )
-def test_entropy(signal: str, entropies: list[float | None], fires_at: list[int]) -> None:
-    made = decisions(columns(objective__entropy=entropies), only(signal, level_steps=3, patience=2))
-    assert made == [(step, "stop", signal) for step in fires_at]
+def test_watches_of_steps(watch: str, values: list[float | None], fires_at: list[int]) -> None:
+    metric, action, options = OF_STEPS[watch]
+    made = decisions(columns(**{metric: values}), only(watch, **options))
+    assert made == [(step, action, watch) for step in fires_at]
 
 
 DROP = {"patience": 2, "validation_drop_errors": 3.0}

@@ -31,12 +31,8 @@ from tests.training.conftest import (
     new_state,
     uids,
 )
+from tests.training.test_splitting import listed
 from tests.training.thread_ranks import run_as_ranks
-
-
-def listed(values: Any) -> Any:
-    """Returns an array's values, or None if they are left to the first update."""
-    return None if values is None else values.tolist()
 
 
 def contents(collection: Collection) -> tuple[list[Any], dict[Any, Any]]:
