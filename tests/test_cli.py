@@ -30,6 +30,15 @@ ARCHITECTURE = """{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
 "tie_word_embeddings": true, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}"""
 
 
+def inputs_for_submit(folder: Path) -> list[str]:
+    """Returns overrides with a model and data that exist as far as `submit` checks, which reads neither."""
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(ARCHITECTURE)
+    (folder / "rows.parquet").write_bytes(b"")
+    data = [f"data.train={{{folder}/rows.parquet: 1}}", f"data.validation=[{folder}/rows.parquet]"]
+    return [f"model.path={folder}/model", *data]
+
+
 def imported_by(*commands: tuple[str, ...]) -> list[tuple[int, set[str]]]:
     """Returns for each command its exit code and the heavy packages that are imported after it. The commands run one
     after the other in a process of their own."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, create_autospec
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from huggingface_hub import HfApi
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.commands.export import parse_size
@@ -170,125 +167,74 @@ def test_evaluations_are_in_the_card_with_their_intervals(run_dir: Path, tmp_pat
         model_card(checkpoint, [tmp_path / "none"])
 
 
-class Hub:
-    """The parts of the hub's HTTP interface that an upload needs. `commits`: what was uploaded, by path."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.created: list[dict[str, Any]] = []
-        self.refuses: dict[str, int] = {}
-        """Part of a path -> HTTP status."""
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: Any) -> None: ...
-
-            def reply(self, content: Any, status: int = 200) -> None:
-                body = json.dumps(content).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_GET(self) -> None:
-                self.reply({"sha": "0" * 40, "id": "me/sums", "siblings": [], "xetEnabled": False})
-
-            def do_POST(self) -> None:
-                if self.headers.get("Transfer-Encoding") == "chunked":
-                    body = b""
-                    while size := int(self.rfile.readline(), 16):
-                        body += self.rfile.read(size)
-                        self.rfile.readline()
-                    self.rfile.readline()
-                else:
-                    body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                for part, status in hub.refuses.items():
-                    if part in self.path:
-                        self.reply({"error": "refused by the test"}, status)
-                        return
-                assert self.headers["Authorization"] == "Bearer hf_secret"
-                if self.path.endswith("/repos/create"):
-                    hub.created.append(json.loads(body))
-                    self.reply({"url": f"{hub.url}/me/sums", "name": "me/sums"})
-                elif "/preupload/" in self.path:
-                    wanted = [file["path"] for file in json.loads(body)["files"]]
-                    kinds = [
-                        {"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in wanted
-                    ]
-                    self.reply({"files": kinds})
-                elif "/commit/" in self.path:
-                    for line in map(json.loads, body.splitlines()):
-                        if line["key"] == "file":
-                            value = line["value"]
-                            hub.files[value["path"]] = base64.b64decode(value["content"])
-                    self.reply({"commitUrl": f"{hub.url}/me/sums/commit/{'0' * 40}", "commitOid": "0" * 40})
-                else:
-                    self.reply({"type": "user", "name": "me"})
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
-def hub() -> Iterator[Hub]:
-    one = Hub()
-    yield one
-    one.close()
+def hub(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands in for the library's client, with its signatures."""
+    client = create_autospec(HfApi, instance=True)
+    client.upload_folder.return_value = SimpleNamespace(repo_url="https://hub/me/sums")
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: client)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_secret")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return client
 
 
-def push(hub: Hub, run_dir: Path, out: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a process of its own, because the library reads its variables when it is imported."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    given = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_secret", "HF_HOME": str(out.parent / "home")}
-    return subprocess.run(
-        [sys.executable, "-m", "nemo_prorl", "export", str(run_dir), str(out), "--push", "me/sums"],
-        env=inherited | given | variables, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+def push(checkpoint: Path, out: Path) -> int:
+    return cli.main(["export", str(checkpoint), str(out), "--push", "me/sums"])
 
 
-def test_push_uploads_to_a_private_repository(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
-    out = tmp_path / "hf"
-    done = push(hub, run_dir, out)
-    assert done.returncode == 0, done.stderr
-    assert f"uploaded to {hub.url}/me/sums" in done.stdout
-    assert "hf_secret" not in done.stdout + done.stderr
-    assert hub.created[0]["name"] == "sums"
-    assert hub.created[0].get("private") is True or hub.created[0].get("visibility") == "private"
-    assert hub.files == {str(f.relative_to(out)): f.read_bytes() for f in out.rglob("*") if f.is_file()}
-
-
-def test_push_says_before_the_work_what_is_not_possible(hub: Hub, run_dir: Path, tmp_path: Path) -> None:
-    out = tmp_path / "hf"
-    hub.refuses = {"/repos/create": 400}
-    done = push(hub, run_dir, out)
-    assert done.returncode == 2
-    assert "--push me/sums is not possible: " in done.stderr
-    assert "Traceback" not in done.stderr
-    done = push(hub, run_dir, out, HF_TOKEN="")
-    assert done.returncode == 2
-    assert "needs a token" in done.stderr
-    done = push(hub, run_dir, out, HF_HUB_OFFLINE="1")
-    assert done.returncode == 2
-    assert "HF_HUB_OFFLINE is set" in done.stderr
-    assert not out.exists()
-
-
-def test_push_makes_no_repository_for_a_checkpoint_that_cannot_be_exported(
-    hub: Hub, run_dir: Path, tmp_path: Path
+def test_push_uploads_to_a_private_repository(
+    hub: Mock, run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = shutil.copytree(run_dir / "checkpoints" / "step-00000010-first", tmp_path / "copy")
-    make_another_models(copy)
-    done = push(hub, copy, tmp_path / "hf")
-    assert done.returncode == 2
-    assert "they belong to different models" in done.stderr
-    assert not hub.created
-    assert not (tmp_path / "hf").exists()
+    assert push(run_dir, tmp_path / "hf") == 0
+    said = capsys.readouterr()
+    assert "uploaded to https://hub/me/sums" in said.out
+    assert "hf_secret" not in said.out + said.err
+    hub.create_repo.assert_called_once_with("me/sums", private=True, exist_ok=True)
+    (uploaded,) = hub.upload_folder.call_args_list
+    assert (uploaded.kwargs["repo_id"], uploaded.kwargs["folder_path"]) == ("me/sums", tmp_path / "hf")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("refused", "--push me/sums is not possible: ValueError: 400 Bad Request."),
+        ("no token", "needs a token"),
+        ("offline", "HF_HUB_OFFLINE is set"),
+        ("another model's weights", "they belong to different models"),
+        ("upload", "run `hf upload me/sums {out}`"),
+    ],
+)
+def test_a_push_that_cannot_be_is_one_sentence_and_leaves_what_is_whole(
+    fault: str,
+    said: str,
+    hub: Mock,
+    run_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All but a failing upload is said before the work, and no repository is made for what cannot be exported."""
+    checkpoint, out = run_dir / "checkpoints" / "step-00000010-first", tmp_path / "hf"
+    refused = ValueError("400 Bad Request\nmore of it")
+    match fault:
+        case "refused":
+            hub.create_repo.side_effect = refused
+        case "upload":
+            hub.upload_folder.side_effect = refused
+        case "no token":
+            monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+        case "offline":
+            monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        case _:
+            checkpoint = shutil.copytree(checkpoint, tmp_path / "copy")
+            make_another_models(checkpoint)
+    assert push(checkpoint, out) == 2
+    error = capsys.readouterr().err
+    assert said.format(out=out) in error
+    assert error.count("\n") == 1
+    assert hub.create_repo.called == (fault in ("refused", "upload"))
+    assert len(list(out.glob("*.safetensors"))) == (fault == "upload")
+    assert out.exists() == (fault == "upload")
 
 
 def make_another_models(checkpoint: Path) -> None:
@@ -296,19 +242,6 @@ def make_another_models(checkpoint: Path) -> None:
     file = checkpoint / "huggingface" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": 64}))
     write_manifest(checkpoint, {})
-
-
-def test_push_that_fails_leaves_the_folder_and_says_how_to_go_on(
-    hub: Hub, run_dir: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "hf"
-    hub.refuses = {"/commit/": 400}
-    done = push(hub, run_dir, out)
-    assert done.returncode == 2
-    assert f"run `hf upload me/sums {out}`" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(list(out.glob("*.safetensors"))) == 1
-    assert not hub.files
 
 
 def test_what_was_imported_has_no_run_to_tell_of(run_dir: Path) -> None:
@@ -325,14 +258,8 @@ def test_damage_and_other_folders_are_one_sentence(
 
     copy = shutil.copytree(run_dir / "checkpoints" / "step-00000010-first", tmp_path / "copy")
     shard = next(copy.glob("policy/*.distcp"))
-    content = shard.read_bytes()
-    shard.write_bytes(content[:-7])
+    shard.write_bytes(shard.read_bytes()[:-7])
     assert f"{copy} is damaged (policy/{shard.name} has" in refused(copy)
-    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert f"{copy} is damaged (policy/{shard.name} is not what was written)" in refused(copy)
-    shard.write_bytes(content)
-    make_another_models(copy)
-    assert "they belong to different models" in refused(copy)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     assert "holds no checkpoint yet" in refused(tmp_path / "run")
     (tmp_path / "nothing").mkdir()

@@ -15,23 +15,6 @@ from nemo_prorl.config import AlgorithmConfig, KlEstimator
 from tests.algorithm.oracle import gradients, oracle_kl
 
 
-@pytest.mark.parametrize(
-    ("estimator", "slope"),
-    [
-        (KlEstimator.k1, lambda d: 1.0),
-        (KlEstimator.k2, lambda d: -d),
-        (KlEstimator.k3, lambda d: 1.0 - math.exp(d)),
-    ],
-)
-def test_slope_of_each_kl_estimator(estimator, slope):
-    for d in (-4.0, -0.3, 0.0, 0.2, 3.0):
-        current = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
-        (gradient,) = gradients(
-            kl_estimate(current, torch.tensor(-1.0 + d, dtype=torch.float64), estimator), current
-        )
-        assert gradient.item() == pytest.approx(slope(d), rel=1e-12, abs=1e-15)
-
-
 def test_what_the_estimators_are_and_pull_towards_in_expectation():
     """Sums over a whole vocabulary instead of sampling. The values of k1 and k3 are the KL; the gradient of k2 is that
     of KL(current
@@ -58,14 +41,6 @@ def test_what_the_estimators_are_and_pull_towards_in_expectation():
             assert mean.item() == pytest.approx(forward.item(), rel=1e-12)
         (gradient,) = torch.autograd.grad(mean, logits, retain_graph=True)
         torch.testing.assert_close(gradient, expected_gradient[estimator], rtol=1e-10, atol=1e-12)
-
-
-@given(current=st.floats(-30, 0), reference=st.floats(-30, 0))
-@settings(deadline=None)
-def test_k2_and_k3_are_never_negative(current, reference):
-    arguments = torch.tensor(current, dtype=torch.float64), torch.tensor(reference, dtype=torch.float64)
-    assert kl_estimate(*arguments, KlEstimator.k2).item() >= 0
-    assert kl_estimate(*arguments, KlEstimator.k3).item() >= -1e-12
 
 
 def test_a_kl_beyond_float32_is_infinite_so_that_the_update_is_refused():
@@ -97,14 +72,6 @@ def test_a_clamped_token_is_charged_for_and_has_no_gradient(d, estimator, log_ra
         assert penalty.item() == kl_estimate(current, reference, estimator).item()
         slope = {"k1": 1.0, "k2": -d, "k3": 1.0 - math.exp(d)}[estimator.value]
         assert gradient.item() == pytest.approx(slope, rel=1e-9, abs=1e-9)
-
-
-def test_without_clamps_it_is_the_estimate():
-    config = AlgorithmConfig(kl_clamp_log_ratio=0.0, kl_clamp_value=0.0)
-    current, reference = torch.tensor([-1.0, -40.0]), torch.tensor([-40.0, -1.0])
-    expected = kl_estimate(current, reference, config.kl_estimator)
-    assert torch.equal(kl_penalty(current, reference, config), expected)
-    assert not kl_is_clamped(current, reference, config).any()
 
 
 @pytest.mark.parametrize("estimator", KlEstimator)

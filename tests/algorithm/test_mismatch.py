@@ -96,16 +96,6 @@ def test_off_is_one_whatever_the_bounds(mode):
     assert not weights.limited_BT.any()
 
 
-@pytest.mark.parametrize("level", [level for level in CorrectionLevel if level is not CorrectionLevel.off])
-@pytest.mark.parametrize("mode", CorrectionMode)
-def test_a_token_that_the_sampler_held_impossible_is_bounded(level, mode):
-    """Its ratio is infinite. With `drop` its rollout is dropped, even if a product overflows in float32."""
-    log_ratio = torch.tensor([[500.0, 0.0]])
-    weights = importance_weights(log_ratio, torch.ones(1, 2, dtype=torch.bool), config_of(level, mode))
-    assert weights.weight_BT[0, 0] == (2.0 if mode is CorrectionMode.truncate else 0.0)
-    assert weights.weight_BT.isfinite().all()
-
-
 def test_a_rollout_without_response_is_not_dropped_for_what_padding_says():
     """An empty response has a ratio of exp(0) = 1, which tight bounds may exclude."""
     config = config_of(CorrectionLevel.token, CorrectionMode.drop, 1.5, 2.0)

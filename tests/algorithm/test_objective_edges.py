@@ -11,9 +11,7 @@ import torch
 from nemo_prorl.algorithm.objective import policy_loss, supervised_loss
 from nemo_prorl.config import Aggregation, AlgorithmConfig, CorrectionLevel
 from nemo_prorl.types import Totals
-
-BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2, dual_clip=0.0)
-"""Options of the clipped objective without dual clip, KL penalty, entropy bonus or correction."""
+from tests.algorithm.oracle import BARE
 
 
 def test_bf16_log_probabilities_are_computed_with_in_float32(random_batch, totals_of):

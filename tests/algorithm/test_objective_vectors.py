@@ -13,9 +13,7 @@ from nemo_prorl.algorithm.objective import policy_loss, supervised_loss, token_s
 from nemo_prorl.algorithm.ratio import clip_bindings, clipped_surrogate
 from nemo_prorl.config import Aggregation, AlgorithmConfig, CorrectionLevel, KlEstimator
 from nemo_prorl.types import Totals
-
-BARE = AlgorithmConfig(kl_beta=0.0, clip_low=0.2, clip_high=0.2, dual_clip=0.0)
-"""Options of the clipped objective without dual clip, KL penalty, entropy bonus or correction."""
+from tests.algorithm.oracle import BARE
 
 
 def loss_of(make_batch, advantages, old, current, config, **others) -> float:

@@ -133,14 +133,6 @@ def test_keeps_the_first_informative_in_prompt_order(kinds, needed):
     assert keep_first(kinds, needed) == (tuple(kept), tuple(surplus))
 
 
-@given(kinds=KINDS, later=KINDS, needed=st.integers(0, 12))
-@settings(deadline=None)
-def test_later_rounds_displace_nothing(kinds, later, needed):
-    """A prompt once kept stays kept, so a further round of sampling cannot change an earlier selection."""
-    before, after = keep_first(kinds, needed).indices, keep_first(kinds + later, needed).indices
-    assert after[: len(before)] == before
-
-
 @given(kinds=KINDS, needed=st.integers(0, 12), order=st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_what_is_decided_early_is_what_is_decided_in_the_end(kinds, needed, order):

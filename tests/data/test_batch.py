@@ -162,14 +162,6 @@ def test_the_next_longest_goes_to_the_least_loaded_of_equals_to_the_first(
     assert balance(lengths, num_parts) == [sorted(part) for part in parts]
 
 
-def test_equal_lengths_are_shared_out_equally() -> None:
-    assert [len(part) for part in balance([7] * 12, 4)] == [3, 3, 3, 3]
-
-
-def test_one_long_rollout_does_not_drag_others_along() -> None:
-    assert balance([100, 1, 1, 1], 2) == [[0], [1, 2, 3]]
-
-
 @pytest.mark.parametrize(
     ("sizes", "limit", "expected"),
     [

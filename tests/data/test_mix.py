@@ -76,12 +76,6 @@ def test_weights_hold_in_every_window(
         assert abs(counts[name] - size * weight / sum(weights)) <= len(weights)
 
 
-def test_too_long_prompts_do_not_lower_the_share_of_their_file(write_file: WriteFile) -> None:
-    paths = {write_file("mostly_long", [90] * 9 + [1]): 1.0, write_file("short", 10): 1.0}
-    prompts = mix(paths, max_prompt_tokens=50).take(100)
-    assert Counter(files(prompts)) == {"mostly_long": 50, "short": 50}
-
-
 def test_too_long_prompts_are_left_out_and_counted(write_file: WriteFile) -> None:
     lengths = [5, 40, 5, 41, 5]
     limit = 40 + FRAME_TOKENS

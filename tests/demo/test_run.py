@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +23,6 @@ def test_an_interrupted_demo_goes_on_and_any_other_is_put_aside(tmp_path: Path) 
     (out / "summary.json").write_text("{}")
     _make_room(out, kind | {"seed": 2})
     assert (tmp_path / "demo.2" / "summary.json").exists(), "a finished demo is kept"
-
-
-def test_a_full_disk_leaves_no_half_record_on_which_the_next_demo_would_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(file: Path, text: str, encoding: str) -> None:
-        file.touch()  # as much as there was room for
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as full:
-        full.setattr(Path, "write_text", fail)
-        with pytest.raises(OSError, match="No space left"):
-            _make_room(tmp_path / "demo", {"seed": 1})
-    assert list((tmp_path / "demo").iterdir()) == []
-    _make_room(tmp_path / "demo", {"seed": 1})
 
 
 def step(number: int, num_resets: int = 0, **more: float) -> dict[str, Any]:

@@ -135,13 +135,6 @@ def test_samples_that_are_missing_bound_k_or_leave_a_prompt_out(
     assert ("1 prompts are left out" in said) is bool(num_short)
 
 
-def test_a_part_of_a_benchmark_is_said_in_the_comparison() -> None:
-    half = dataclasses.replace(result("aime2024", [1, 2]), num_expected=30)
-    (one,) = compare([{"aime2024": half}, {"aime2024": half}])
-    assert one.shortfall == "2 problems instead of 30"
-    assert f"{MARK} 2 problems instead of 30" in next(iter(comparison_lines([one], ["start", "last"])))
-
-
 GAMES, LOGIC, MAZE = (f"reasoning_gym/{part}" for part in ("games/sudoku", "logic/zebra", "games/maze"))
 
 
@@ -290,12 +283,13 @@ def test_the_command_writes_text_json_and_pictures_that_begin_with_the_differenc
         command.main([folders[0], str(tmp_path)])
 
 
-def test_remarks_and_shortfalls_are_below_every_picture(
+def test_a_part_of_a_benchmark_is_said_in_the_text_and_with_the_remarks_below_every_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below: list[str] = []
     monkeypatch.setattr("matplotlib.figure.Figure.supxlabel", lambda self, text, **look: below.append(text))
     half = dataclasses.replace(result("aime2024", [1, 2]), num_expected=30)
     one = compare([{"aime2024": half}, {"aime2024": half}])
+    assert f"{MARK} 2 problems instead of 30" in next(iter(comparison_lines(one, ["start", "last"])))
     draw(one, ["start", "last"], tmp_path, ["They differ."])
     assert below == [f"They differ.\n{MARK} aime2024: 2 problems instead of 30"] * 3

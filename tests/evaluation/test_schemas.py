@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import pickle
 import zlib
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data import records
 from nemo_prorl.data.building.source import NoRow, Record
 from nemo_prorl.data.sources import llama_nemotron_if
 from nemo_prorl.evaluation import prompts
@@ -417,30 +415,6 @@ def test_every_puzzle_of_the_paper_has_a_category_of_its_table() -> None:
     from nemo_prorl.data.sources.reasoning_gym import tasks
 
     assert {puzzles.category(task) for task in tasks()} == set(CATEGORIES)
-
-
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.jsonl.gz", "x.json.gz", "x.csv", "x.parquet"])
-def test_files_of_every_kind_read_the_same(tmp_path: Path, name: str) -> None:
-    rows = [{"problem": "a\nb", "answer": "1"}, {"problem": "c", "answer": "2"}]
-    path = tmp_path / name
-    text = "\n".join(map(json.dumps, rows)) if "jsonl" in name else json.dumps(rows)
-    if name.endswith(".parquet"):
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif name.endswith(".csv"):
-        path.write_text('problem,answer\n"a\nb",1\nc,2\n')
-    elif name.endswith(".gz"):
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        path.write_text(text)
-    assert [one.values for one in records.read(path)] == rows
-
-
-@pytest.mark.parametrize(("name", "content"), [("x.jsonl", b"{"), ("x.json", b"[1]"), ("x.parquet", b"no"),
-                                               ("x.jsonl.gz", b"no"), ("x.txt", b"a")])  # fmt: skip
-def test_broken_files_are_a_sentence(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ConfigError, match=name):
-        list(records.read(tmp_path / name))
 
 
 def test_missing_files_are_named_and_the_rest_is_loaded(tmp_path: Path) -> None:

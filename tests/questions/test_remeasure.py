@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from nemo_prorl.algorithm.metrics import UpdateStatistics
 from nemo_prorl.config import ConfigError
 from nemo_prorl.questions.remeasure import load_metric
-from nemo_prorl.run_folder.records import read_remeasured, write_remeasured
 
 
 @pytest.mark.parametrize(
@@ -53,14 +51,3 @@ def test_parts_are_merged_by_their_counts(tmp_path: Path) -> None:
     of_nothing = UpdateStatistics(means={"my/mean": (0.0, 0)}, maxima={"my/max": float("nan"), "my/one": 1.0})
     metric.measure(of_nothing, None)  # type: ignore[arg-type]
     assert metric.take(SINGLE) == {"my/one": 1.0}, "a step without such rollouts, and one without a number"
-
-
-def test_steps_that_are_measured_again_replace_their_lines_and_no_others(tmp_path: Path) -> None:
-    write_remeasured(
-        tmp_path, "ess", [{"step": step, "stage": "main", "my/ess": 1.0 * step} for step in (1, 3)]
-    )
-    path = write_remeasured(
-        tmp_path, "ess", [{"step": step, "stage": "main", "my/ess": -1.0 * step} for step in (2, 3)]
-    )
-    assert [json.loads(line)["my/ess"] for line in path.read_text().splitlines()] == [1.0, -2.0, -3.0]
-    assert list(read_remeasured(tmp_path)) == [(1, "my/ess", 1.0), (2, "my/ess", -2.0), (3, "my/ess", -3.0)]

@@ -95,8 +95,6 @@ def test_the_lock_of_a_job_that_is_gone_is_put_aside(tmp_path: Path, squeue: Pat
     [
         listing("RUNNING"),
         listing("COMPLETING"),
-        "echo RUNNING",
-        "echo 'squeue: error: Invalid user: 1000' >&2; exit 0",
         'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1',
         "",
     ],

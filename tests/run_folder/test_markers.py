@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from nemo_prorl.run_folder.markers import done_marker, is_done, mark_done, mark_failed, why_failed
 
 
@@ -27,17 +25,3 @@ def test_a_failed_stage_says_why(tmp_path: Path) -> None:
     mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
     assert why_failed(tmp_path, "a") == "Update 7 has loss nan."
     assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.failed"]
-
-
-def test_a_crash_while_marking_leaves_the_stage_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(self: Path, text: str, **options: str) -> int:
-        with open(self, "w", encoding="utf-8") as file:
-            file.write(text[:5])
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Path, "write_text", crash)
-    with pytest.raises(OSError, match="no space"):
-        mark_done(tmp_path, "a", outcome="steps", checkpoint="")
-    assert not is_done(tmp_path, "a")

@@ -64,9 +64,14 @@ def test_lines_that_were_lost_do_not_make_later_ones_stay(metrics: Path) -> None
     assert steps(metrics) == [("a", 4), ("b", 4)]
 
 
-@pytest.mark.parametrize("damaged", ["\0" * 9, "{", "[1]", '"text"', '{"step": true, "stage": "a"}'])
+@pytest.mark.parametrize(
+    "damaged",
+    ["\0" * 9, "\xff\xfe", "{", "5", "[1]", '"text"', '{"step": true, "stage": "a"}', '{"step": NaN, "stage": "a"}',
+     "[" * 9999],
+)  # fmt: skip
 def test_a_damaged_line_costs_no_other_and_is_said(metrics: Path, damaged: str) -> None:
-    metrics.write_text("\n".join([damaged, *metrics.read_text().splitlines()[1:]]) + "\n")
+    text = "\n".join([damaged, *metrics.read_text().splitlines()[1:]]) + "\n"
+    metrics.write_text(text, encoding="latin-1")
     assert ([line["step"] for line in read_records(metrics)[0]], read_records(metrics)[1]) == (
         [1, 2, 4, 4, 5, 5],
         1,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 
 from nemo_prorl.config import ExpManagerConfig, RunConfig
 from nemo_prorl.run_folder.records import (
@@ -91,20 +90,6 @@ def test_a_resumed_run_takes_back_both_kinds_of_files(tmp_path: Path) -> None:
         pass
     for files in (rollout_files(tmp_path), trained_files(tmp_path)):
         assert [step for step, _ in files.all()] == [2, 4]
-
-
-def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow.parquet as pq
-
-    def fail(_table: object, aside: Path, **_options: object) -> None:
-        Path(aside).write_bytes(b"PAR1")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pq, "write_table", fail)
-    with pytest.raises(OSError, match="No space"):
-        write_rollouts(tmp_path, 4, 0, [("id", a_rollout("p", 0), VERDICTS[0])])
-    assert list(rollout_files(tmp_path).all()) == []
-    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
 
 
 def test_a_resume_deletes_later_lines_and_a_torn_one_and_notes_new_inputs_once(tmp_path: Path) -> None:

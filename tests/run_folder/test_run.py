@@ -61,23 +61,6 @@ def test_a_folder_that_is_no_run_is_one_sentence_and_nothing_else_raises(tmp_pat
     assert [run.full_records, run.newest_checkpoint, run.provenance, run.folder_job] == [[], None, {}, None]
 
 
-DAMAGED = [
-    b"\xff\xfe\n", b"\0\0\0\0\n", b'{"step": 0, "sta\n', b"5\n", b'{"step": NaN, "stage": "a"}\n', b"[" * 9999 + b"\n",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("line", DAMAGED)
-@pytest.mark.parametrize("place", [0, 3])
-def test_damaged_lines_are_counted_and_the_good_ones_are_read(folder: Path, line: bytes, place: int) -> None:
-    whole = [record["step"] for record in read_run(folder).records]
-    file = folder / "metrics.jsonl"
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join([*lines[:place], line, *lines[place + 1 :]]))
-    run = read_run(folder)
-    assert run.num_unread_lines == 1
-    assert [record["step"] for record in run.records] == whole[:place] + whole[place + 1 :]
-
-
 def test_an_object_keeps_what_it_has_read_and_a_new_one_reads_again(folder: Path) -> None:
     run = read_run(folder)
     before = len(run.records)

@@ -19,7 +19,7 @@ import pytest
 
 from nemo_prorl.run_folder.slurm_jobs import read_submissions
 from tests.slurm.cluster import GPUS_PER_NODE, ROOT, SIZE, Cluster
-from tests.test_cli import ARCHITECTURE
+from tests.test_cli import inputs_for_submit
 
 pytestmark = pytest.mark.slow
 
@@ -271,14 +271,10 @@ def test_a_job_shorter_than_the_lead_time_of_its_signal_does_not_pause_at_its_st
 def test_a_chain_stops_when_a_stage_fails_and_advances_when_it_is_submitted_again(
     cluster: Cluster, stub: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(ARCHITECTURE)
-    (tmp_path / "rows.parquet").write_bytes(b"")
     run_dir = tmp_path / "run"
     command = (
         sys.executable, "-m", "nemo_prorl", "submit", "stage=run2", f"--sbatch={' '.join(SIZE)}",
-        f"model.path={tmp_path}/model", f"data.train={{{tmp_path}/rows.parquet: 1}}",
-        f"data.validation=[{tmp_path}/rows.parquet]", f"exp_manager.explicit_log_dir={run_dir}",
+        *inputs_for_submit(tmp_path), f"exp_manager.explicit_log_dir={run_dir}",
     )  # fmt: skip
     for fate, ends in (("stopped", ["FAILED", "CANCELLED"]), ("done", ["COMPLETED", "COMPLETED"])):
         said = cluster.run(*command, FATE=fate, **stub_environment(stub))

@@ -13,22 +13,14 @@ import pytest
 from nemo_prorl.cluster.slurm_queue import GONE, ask_queue
 from nemo_prorl.run_folder.slurm_jobs import read_submissions
 from tests.slurm.cluster import ROOT, SIZE, Cluster
-from tests.test_cli import ARCHITECTURE
+from tests.test_cli import inputs_for_submit
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def overrides(tmp_path: Path) -> list[str]:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text(ARCHITECTURE)
-    (tmp_path / "rows.parquet").write_bytes(b"")
-    return [
-        f"model.path={tmp_path}/model",
-        f"data.train={{{tmp_path}/rows.parquet: 1}}",
-        f"data.validation=[{tmp_path}/rows.parquet]",
-        f"exp_manager.explicit_log_dir={tmp_path}/a run",
-    ]
+    return [*inputs_for_submit(tmp_path), f"exp_manager.explicit_log_dir={tmp_path}/a run"]
 
 
 def call(cluster: Cluster, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -88,19 +86,6 @@ def test_a_mistake_is_one_sentence_and_code_2(
     assert words in error
     assert error.count("\n") == 1
     assert not (tmp_path / "data" / "deepscaler").exists()
-
-
-def test_a_reader_that_has_seen_enough_is_no_mistake(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.parquet"
-    write_rows(rows, [make_row(f"sums/{index}") for index in range(2000)])
-    show = [sys.executable, "-m", "nemo_prorl", "data", "show", str(rows), "--rows", "2000"]
-    with subprocess.Popen(show, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
-        assert shown.stdout is not None
-        assert shown.stderr is not None
-        assert b"0 of 2000" in shown.stdout.readline()
-        shown.stdout.close()
-        assert shown.stderr.read() == b""
-    assert shown.returncode == 0
 
 
 def test_help_of_build_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building import load
 from nemo_prorl.data.building.load import check, files, locate, read, split_of
 from nemo_prorl.data.building.source import get
-from tests.conftest import ROOT
 
+FORBIDDEN = httpx.Response(403, request=httpx.Request("GET", "http://x"))
 RECORDS = [{"problem": f"{i}+{i}?", "answer": str(2 * i), "difficulty": 1.5} for i in range(5)]
 LINES = "".join(json.dumps(record) + "\n" for record in RECORDS)
 
@@ -100,61 +96,34 @@ def test_another_schema_is_one_sentence_that_names_the_missing_column(
         list(read(get(name), locate(get(name), str(path), "")))
 
 
-def offline(home: Path, given: str) -> subprocess.CompletedProcess[str]:
-    """Reads deepscaler in a process that may not use the network."""
-    program = (
-        "import sys; from nemo_prorl.config import ConfigError\n"
-        "from nemo_prorl.data.building.load import locate, read; from nemo_prorl.data.building.source import get\n"
-        "source = get('deepscaler')\n"
-        f"try: origin = locate(source, {given!r}, '')\n"
-        "except ConfigError as error: sys.exit(f'ConfigError {error}')\n"
-        "print(origin.name, origin.revision, [record.values['answer'] for record in read(source, origin)])"
-    )
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(home)}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_a_data_set_of_the_hub_is_read_from_its_cache_at_its_commit(tmp_path: Path) -> None:
-    cache = tmp_path / "hub" / "datasets--agentica-org--DeepScaleR-Preview-Dataset"
-    (cache / "snapshots" / "b6ae8c6").mkdir(parents=True)
-    (cache / "refs").mkdir()
-    (cache / "refs" / "main").write_text("b6ae8c6")
-    (cache / "snapshots" / "b6ae8c6" / "deepscaler.json").write_text(json.dumps(RECORDS))
-    done = offline(tmp_path, "")
-    assert done.stdout.strip() == (
-        "agentica-org/DeepScaleR-Preview-Dataset b6ae8c6 ['0', '2', '4', '6', '8']"
-    ), done.stderr
-
-
-def test_a_hub_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
-    done = offline(tmp_path, "someone/something")
-    assert done.returncode == 1
-    assert "ConfigError someone/something is not a local path and could not be read" in done.stderr
-    assert "write the folder's path" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.count("(") == done.stderr.count(")"), "nothing is cut off in the middle"
-
-
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("error", "words"),
     [
-        (GatedRepoError, "is a gated data set: accept its terms"),
-        (RepositoryNotFoundError, "is neither a local path nor a public data set"),
+        (GatedRepoError("403", response=FORBIDDEN), "is a gated data set: accept its terms.*`hf auth login`"),
+        (RepositoryNotFoundError("404", response=FORBIDDEN), "is neither a local path nor a.*`hf auth login`"),
+        (OSError("no route\nto host. Try again."), r"could not be read .*\(OSError: no route to host\).*folder's path"),
     ],
-)
-def test_a_data_set_that_the_hub_refuses(
-    kind: type[HfHubHTTPError], words: str, monkeypatch: pytest.MonkeyPatch
+)  # fmt: skip
+def test_a_data_set_that_the_hub_refuses_or_that_cannot_be_reached_is_one_sentence(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """tests/data/test_own.py reads one from the hub's cache."""
+
     def refuse(*arguments: object, **options: object) -> None:
-        raise kind("403 Client Error", response=httpx.Response(403, request=httpx.Request("GET", "http://x")))
+        raise error
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
-    with pytest.raises(ConfigError, match=f"^someone/something {words}.*`hf auth login`"):
-        load.download("someone/something")
+    with pytest.raises(ConfigError, match=f"^someone/something .*{words}") as caught:
+        locate(get("deepscaler"), "someone/something", "")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_revision_of_a_data_set_of_the_hub_is_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b6ae8c6").mkdir()
+    (tmp_path / "b6ae8c6" / "rows.json").write_text(json.dumps(RECORDS))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path / "b6ae8c6"))
+    origin = locate(get("deepscaler"), "", "")
+    assert (origin.name, origin.revision) == ("agentica-org/DeepScaleR-Preview-Dataset", "b6ae8c6")
+    assert len(list(read(get("deepscaler"), origin))) == len(RECORDS)

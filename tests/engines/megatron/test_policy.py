@@ -177,38 +177,41 @@ def test_delayed_scaling_is_shared_by_ranks_with_equally_many_passes_only(
     config = RunConfig(model=ModelConfig(fp8=Fp8Recipe.delayed))
     assert build.transformer_config(read_architecture(hf_models["qwen2"]), config).tp_only_amax_red
 
-    def test_it_does_not_alias_the_weights(self, make_policy: MakePolicy) -> None:
-        """On CPU, `tensor.to("cpu")` would be no copy: the reference would then follow the policy, and the KL be 0."""
-        batch = train_batch(token_batch())
-        policy = make_policy()
-        policy.update(batch, loss_function)
-        policy.adopt_as_reference()
-        adopted = policy.logprobs(batch.tokens)
-        with torch.no_grad():
-            for parameter in policy.model.parameters():
-                parameter.mul_(1.01)
-        np.testing.assert_array_equal(reference_logprobs(policy, batch.tokens), adopted)
-        assert np.abs(policy.logprobs(batch.tokens) - adopted).max() > 1e-3
 
-    def test_looking_at_it_leaves_the_weights_exactly(self, make_policy: MakePolicy) -> None:
-        batch = train_batch(token_batch())
-        policy, undisturbed = make_policy(), make_policy()
-        for each in (policy, undisturbed):
-            each.update(batch, loss_function)
-        before = snapshot(policy)
-        reference_logprobs(policy, batch.tokens)
-        assert_same(snapshot(policy), before)
-        for each in (policy, undisturbed):
-            each.update(batch, loss_function)
-        assert_same(snapshot(policy), snapshot(undisturbed))
+def test_the_reference_does_not_alias_the_weights(make_policy: MakePolicy) -> None:
+    """On CPU, `tensor.to("cpu")` would be no copy: the reference would then follow the policy, and the KL be 0."""
+    batch = train_batch(token_batch())
+    policy = make_policy()
+    policy.update(batch, loss_function)
+    policy.adopt_as_reference()
+    adopted = policy.logprobs(batch.tokens)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.01)
+    np.testing.assert_array_equal(reference_logprobs(policy, batch.tokens), adopted)
+    assert np.abs(policy.logprobs(batch.tokens) - adopted).max() > 1e-3
 
-    def test_an_error_meanwhile_brings_the_weights_back(self, make_policy: MakePolicy) -> None:
-        policy = make_policy()
-        policy.update(train_batch(token_batch()), loss_function)
-        before = snapshot(policy)
-        with pytest.raises(RuntimeError), policy.reference():
-            raise RuntimeError
-        assert_same(snapshot(policy), before)
+
+def test_looking_at_the_reference_leaves_the_weights_exactly(make_policy: MakePolicy) -> None:
+    batch = train_batch(token_batch())
+    policy, undisturbed = make_policy(), make_policy()
+    for each in (policy, undisturbed):
+        each.update(batch, loss_function)
+    before = snapshot(policy)
+    reference_logprobs(policy, batch.tokens)
+    assert_same(snapshot(policy), before)
+    for each in (policy, undisturbed):
+        each.update(batch, loss_function)
+    assert_same(snapshot(policy), snapshot(undisturbed))
+
+
+def test_an_error_under_the_reference_brings_the_weights_back(make_policy: MakePolicy) -> None:
+    policy = make_policy()
+    policy.update(train_batch(token_batch()), loss_function)
+    before = snapshot(policy)
+    with pytest.raises(RuntimeError), policy.reference():
+        raise RuntimeError
+    assert_same(snapshot(policy), before)
 
 
 class TestResetOptimizer:
