@@ -148,14 +148,14 @@ def yeo_cosine(t: float, longest: float, at_start: float, at_end: float) -> floa
 
 
 @given(
-    num_tokens=st.integers(0, 100),
+    num_tokens=st.integers(0, 130),
     shortest=st.floats(-1, 2),
     span=st.floats(0, 3),
 )
-def test_the_cosine_equals_its_source(num_tokens, shortest, span):
+def test_the_cosine_equals_its_source_up_to_the_limit_and_stays(num_tokens, shortest, span):
     config = LengthPenaltyConfig(shortest=shortest, longest=shortest - span)
     assert cosine_length_reward(num_tokens, 100, config) == pytest.approx(
-        yeo_cosine(num_tokens, 100, shortest, shortest - span), abs=1e-12
+        yeo_cosine(min(num_tokens, 100), 100, shortest, shortest - span), abs=1e-12
     )
 
 
