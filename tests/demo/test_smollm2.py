@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from nemo_prorl.training.watchdog import heartbeat
 from tests.conftest import ROOT
 from tests.training.tiny import run
 
+Tensors = dict[str, np.ndarray]
 NAMES = gguf_library.get_tensor_name_map(gguf_library.MODEL_ARCH.LLAMA, 30)
 
 
@@ -81,8 +82,8 @@ def tiny() -> Any:
     return model
 
 
-def write_gguf(file: Path, model: Any) -> Path:
-    """Writes the model and a tokenizer of bytes and three merges."""
+def write_gguf(file: Path, model: Any, change: Callable[[Tensors], object] = lambda tensors: None) -> Path:
+    """Writes the model and a tokenizer of bytes and three merges. `change` may alter the tensors."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     tensors = {
@@ -90,6 +91,7 @@ def write_gguf(file: Path, model: Any) -> Path:
         for name, weight in model.state_dict().items()
         if name != "lm_head.weight"
     }
+    change(tensors)
     config, words = model.config, [*sorted(ByteLevel.alphabet()), "th", "Ġth", "Ġthe"]
     writer = gguf_library.GGUFWriter(file, "llama")
     writer.add_vocab_size(config.vocab_size)
@@ -138,6 +140,31 @@ def test_a_model_comes_back_as_it_was(tiny: Any, tmp_path: Path) -> None:
     converted = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
     with torch.no_grad():
         assert torch.equal(converted(torch.tensor([ids])).logits, tiny(torch.tensor([ids])).logits)
+
+
+def put(name: str, *shape: int) -> Callable[[Tensors], None]:
+    return lambda tensors: tensors.update({name: np.ones(shape, np.float32)})
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda tensors: tensors.pop("output_norm.weight"), r"model\.norm\.weight"),
+        (put("blk.1.ffn_down.weight", 64, 95), r"layers\.1\.mlp\.down"),
+        (put("blk.0.attn_k.weight", 64, 64), r"layers\.0\..*k_proj"),
+        (put("output.weight", 262, 64), r"output\.weight"),
+        (put("blk.2.ffn_up.weight", 96, 64), r"layers\.2\.mlp\.up"),
+        (put("blk.0.attn_sinks.weight", 4), r"layers\.0\.attn_sinks"),
+    ],
+    ids=["missing", "shape", "heads", "untied", "layer", "part"],
+)
+def test_other_tensors_than_the_configuration_says_are_refused(
+    change: Callable[[Tensors], object], named: str, tiny: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=rf"tiny\.gguf has other tensors .*{named}"):
+        smollm2.convert(write_gguf(tmp_path / "tiny.gguf", tiny, change), tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
 
 
 # A wheel that is not the known one

@@ -1,7 +1,7 @@
 """Series of metrics, and what is computed of them: medians, trends, slopes and the noise of validations.
 
 Pure functions without sentences; watches.py says what their numbers mean. docs/resets.md has the formulas and the
-reasons for the defaults, tests/training/control/test_series.py the false alarms on simulated runs.
+reasons for the defaults, tests/training/control/test_watches.py the false alarms on simulated runs.
 """
 
 from __future__ import annotations
