@@ -45,7 +45,9 @@ class Parser(argparse.ArgumentParser):
 
         def parsed(text: str) -> int:
             if not re.fullmatch(r"-?\d+", text) or int(text) < least:
-                raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
+                raise argparse.ArgumentTypeError(
+                    f"write a whole number of at least {least} instead of {text}"
+                )
             return int(text)
 
         self.option(name, metavar, meaning, type=parsed, **more)

@@ -14,5 +14,7 @@ def test_a_number_below_the_least_is_one_sentence(text: str) -> None:
     parser.number("--rows", "N", "number of rows", default=3)
     assert parser.parse_args([]).rows == 3
     assert parser.parse_args(["--rows", "1"]).rows == 1
-    with pytest.raises(ConfigError, match=f"argument --rows: {text} is no whole number of at least 1"):
+    with pytest.raises(
+        ConfigError, match=f"argument --rows: write a whole number of at least 1 instead of {text}"
+    ):
         parser.parse_args([f"--rows={text}"])

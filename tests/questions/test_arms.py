@@ -380,7 +380,7 @@ def test_options_that_have_changed_since_the_checkpoint_are_named(
         (["--arm", "nothing"], "--arm is given once"),
         (
             ["--arm", "a", "--arm", "b", "--seeds", "0"],
-            "argument --seeds: 0 is no whole number of at least 1",
+            "argument --seeds: write a whole number of at least 1 instead of 0",
         ),
         (
             ["--arm", "a", "--arm", "b", "--at", "25"],

@@ -69,7 +69,10 @@ def test_a_set_is_built_listed_and_shown(
         (["build", "all", "source=x", "endpoint=y", "model=z"], "source= belongs to a single data set"),
         (["build", "deepscaler", "source={rows}"], "lacks the column(s) problem"),
         (["show", "/no/such.parquet"], "/no/such.parquet does not exist"),
-        (["show", "{rows}", "--rows", "0"], "--rows 0 is out of range"),
+        (
+            ["show", "{rows}", "--rows", "0"],
+            "argument --rows: write a whole number of at least 1 instead of 0",
+        ),
         (["show", "{rows}", "--from", "3"], "has rows 0 to 2"),
         (["difficulty", "/no/run"], "/no/run has no difficulty/"),
     ],
