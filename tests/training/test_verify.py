@@ -115,7 +115,7 @@ def test_what_updates_made_of_recorded_rollouts_agrees_with_the_metrics(run: Pat
         differences = np.abs(np.array(row["old_logprobs"]) - sampled.logprobs)
         assert differences.max() <= record["sampler/logprob_abs_diff_max"] + 1e-7
     found = read_recorded(run)
-    assert found["left_out"] == {}
+    assert found["left_out"] == []
     assert found["prompts"]
     for prompt in found["prompts"]:
         for one in prompt["visits"][0]["rollouts"]:
