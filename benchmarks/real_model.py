@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs import Panel, Records, draw, points
+from nemo_prorl.cluster import local_ranks
 from nemo_prorl.config.compose import quoted
 from nemo_prorl.demo.language import TRAIN_FILES, write_prompts
-from nemo_prorl.questions import arms
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.run import PHASES
 from nemo_prorl.run_folder.storage import replace_text
@@ -80,9 +80,9 @@ def main() -> int:
     data, run = options.out / "data", options.out / "run"
     write_prompts(data)
     files = ", ".join(f"{quoted(str(data / name))}: 1" for name in TRAIN_FILES)
-    code = arms.train(
+    code = local_ranks.run_ranks(
         [
-            *("train", "--config-name", "smollm2"),
+            *("nemo_prorl", "train", "--config-name", "smollm2"),
             f"model.path={quoted(str(options.model))}",
             f"data.train={{{files}}}",
             f"data.validation=[{quoted(str(data / 'validation.parquet'))}]",

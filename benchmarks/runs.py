@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.cluster import local_ranks
 from nemo_prorl.demo.build import BASE, is_built
-from nemo_prorl.questions import arms
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -63,7 +63,7 @@ def train(
     replace_text(recorded, wanted)
     words = ["train", "--config-name", config_name, *overrides]
     words += [f"reward.urls=[{url}]", f"exp_manager.explicit_log_dir={folder}"]
-    if code := arms.train(words, num_ranks=num_ranks):
+    if code := local_ranks.run_ranks(["nemo_prorl", *words], num_ranks=num_ranks):
         sys.exit(code)
     if not any(folder.glob(f"stages/{stage or '*'}.done")):
         sys.exit(f"error: {folder} was paused before its end: repeat the same command to continue.")

@@ -22,7 +22,7 @@ from benchmarks.runs import Records, points, train
 from nemo_prorl.config import RewardConfig
 from nemo_prorl.demo import language
 from nemo_prorl.demo.language_tasks import HELD_OUT_TOPICS
-from nemo_prorl.questions import arms
+from nemo_prorl.cluster import local_ranks
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.samples import read_samples, sample_files
 from nemo_prorl.run_folder.storage import replace_text
@@ -84,7 +84,7 @@ def fork(folder: Path, url: str) -> dict[str, dict[str, Any]]:
     words = ["fork", str(folder), "--at", str(last), "--steps", str(FORK_STEPS)]
     words += [f"--arm={name}: {overrides}" for name, overrides in FORK_ARMS.items()]
     words += ["--ranks", str(language.NUM_RANKS), f"reward.urls=[{url}]"]
-    if code := arms.train(words):
+    if code := local_ranks.run_ranks(["nemo_prorl", *words]):
         sys.exit(code)
     found = {}
     for name in FORK_ARMS:
