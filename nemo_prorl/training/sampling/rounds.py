@@ -142,11 +142,8 @@ class Collector:
         ahead: samples the first round of the next step in the background, with the sampler's present weights. Nothing
         else may then use the sampler before `finish_ahead` or `drop_ahead`.
         """
-        needed, dynamic, preparer = (
-            self.config.trainer.prompts_per_step,
-            self.config.dynamic_sampling,
-            self._preparer,
-        )
+        needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
+        preparer = self._preparer
         groups: list[RolloutGroup] = []
         held: dict[Key, Rollout] = {}
         prepared: dict[Key, PreparedRollout] = {}
