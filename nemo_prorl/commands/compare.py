@@ -1,4 +1,4 @@
-"""Compares evaluations of checkpoints: pass@k curves, gains and losses, and the distributions of pass rates."""
+"""Compares evaluations of checkpoints: pass@k curves, gains and losses."""
 
 from __future__ import annotations
 
@@ -43,11 +43,6 @@ def main(arguments: Sequence[str]) -> int:
     content["correlation_of_start_and_gain"] = told = comparison.start_against_gain(comparisons)
     if told is not None:
         lines.append(f"start against gain, over {len(comparisons)} of these: correlation {told:.2f}")
-    for (series, unit), sizes in comparison.by_size(comparisons).items():
-        lines += comparison.size_lines(series, unit, sizes, names)
-        pictures.append(given.out / f"{series.replace('/', '.')}.png")
-        figures.draw_sizes(series, unit, sizes, names, pictures[-1], remarks)
-        content.setdefault("by_size", {})[series] = {size: one.pass_at_k for size, one in sizes}
     content["benchmarks"] = [asdict(one) for one in comparisons]
     replace_text(given.out / "comparison.json", json.dumps(content, indent=1) + "\n")
     replace_text(given.out / "comparison.txt", "\n".join(lines) + "\n")

@@ -35,8 +35,6 @@ class Problems:
     """The problems that the records of a benchmark give."""
 
     rows: tuple[Row, ...]
-    num_duplicates: int
-    """Records with the same question as an earlier one."""
     notes: tuple[str, ...]
     """How many records are not among them, why, and what the problems lack; parts of a sentence."""
 
@@ -120,7 +118,6 @@ class Benchmark:
         outside = dropped[_OUTSIDE_WINDOW]
         return Problems(
             rows=tuple(rows.values()),
-            num_duplicates=num_duplicates,
             notes=(
                 *([f"{num_duplicates:,} duplicates were removed"] if num_duplicates else []),
                 *([f"{outside:,} lie outside evaluation.livecodebench_dates"] if outside else []),

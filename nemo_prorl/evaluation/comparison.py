@@ -18,7 +18,6 @@ side of the margin too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,14 +32,11 @@ from nemo_prorl.evaluation.results import (
     BootstrapMean,
     PromptResult,
     estimate,
-    histogram_of,
-    shortfall,
 )
 from nemo_prorl.evaluation.tables import ABSENT, MARK
 
 MARGIN = 0.01
 """One point of pass@k."""
-_SIZE = re.compile(r"(?P<series>.+)/(?P<size>\d+)_(?P<unit>[a-z]+)")
 
 Prompts = Mapping[str, PromptResult]
 """Results keyed by the prompt's uid."""
@@ -54,7 +50,7 @@ class BenchmarkComparison:
     """The benchmark's name, with the part behind a slash: reasoning_gym/logic/zebra_puzzles."""
     num_prompts: int
     shortfall: str
-    """A note if these are not all problems of the benchmark as published; else empty."""
+    """As in BenchmarkResult, of the first checkpoint that has one; empty for a part."""
     num_short: int
     """Prompts of all checkpoints that are left out because a checkpoint has fewer than k graded samples of them."""
     num_samples: int
@@ -69,9 +65,6 @@ class BenchmarkComparison:
     gain: BootstrapMean
     """The gain in pass@k from the start to the last checkpoint."""
     gain_at_1: BootstrapMean
-    histogram: list[list[int]]
-    """Number of prompts by pass@1, in results.NUM_BINS bins from 0 to 1."""
-    mean: list[float]
     variance: list[float]
     """Variance of pass@1 over prompts, as measured."""
     newly_solved: int
@@ -97,13 +90,11 @@ def compare(
     for name in names:
         results = [checkpoint[name] for checkpoint in checkpoints]
         parts = parts_of(results) if by_source else {}
-        expected, dates = 0, ""
-        if not parts:  # the number of problems of a part is not known
-            expected = max(result.num_expected for result in results)
-            dates = next((result.other_dates for result in results if result.other_dates), "")
+        # Of a part it is not known how many problems it should have.
+        shortfall = "" if parts else next((one.shortfall for one in results if one.shortfall), "")
         for one, prompts in (parts or {name: [result.prompts for result in results]}).items():
             try:
-                found.append(_compared(one, prompts, num_resamples, expected, dates))
+                found.append(_compared(one, prompts, num_resamples, shortfall))
             except _NotComparable as reason:
                 reasons.append(f"{one} is left out: {reason}")
     if not found:
@@ -161,34 +152,6 @@ def parts_of(results: Sequence[BenchmarkResult]) -> dict[str, list[Prompts]]:
     }
 
 
-def by_size(
-    comparisons: Sequence[BenchmarkComparison],
-) -> dict[tuple[str, str], list[tuple[int, BenchmarkComparison]]]:
-    """Groups parts such as graph_color_sizes/12_vertices as (series, unit) -> [(size, comparison)], ordered by size;
-    leaves out series of one size."""
-    found: dict[tuple[str, str], list[tuple[int, BenchmarkComparison]]] = {}
-    for one in comparisons:
-        if match := _SIZE.fullmatch(one.name):
-            found.setdefault((match["series"], match["unit"]), []).append((int(match["size"]), one))
-    return {
-        series: sorted(sizes, key=lambda size: size[0]) for series, sizes in found.items() if len(sizes) > 1
-    }
-
-
-def common_k(comparisons: Sequence[BenchmarkComparison]) -> int:
-    """Returns the largest k for which all have a pass@k, up to half of the smallest number of samples."""
-    most = min(one.k for one in comparisons)
-    return max(
-        k for k in comparisons[0].pass_at_k if k <= most and all(k in one.pass_at_k for one in comparisons)
-    )
-
-
-def samples_each(comparisons: Sequence[BenchmarkComparison]) -> str:
-    """Says how many samples there are: `16 samples`, or `12 to 16 samples` if they differ."""
-    least, most = (of(one.num_samples for one in comparisons) for of in (min, max))
-    return f"{most} samples" if least == most else f"{least} to {most} samples"
-
-
 def start_against_gain(comparisons: Sequence[BenchmarkComparison]) -> float | None:
     """`correlation` of the start's pass@k with the gain (ProRL, figure 3: negative)."""
     starts = [one.pass_at_k[one.k][0] for one in comparisons]
@@ -216,9 +179,9 @@ def classify_gain(from_start: BootstrapMean, between: Sequence[BootstrapMean]) -
 
 
 def _compared(
-    name: str, results: Sequence[Prompts], num_resamples: int, num_expected: int, other_dates: str
+    name: str, results: Sequence[Prompts], num_resamples: int, shortfall: str
 ) -> BenchmarkComparison:
-    """Compares one benchmark or part; num_expected and other_dates as in BenchmarkResult. Raises _NotComparable."""
+    """Compares one benchmark or part. Raises _NotComparable."""
     shared = [uid for uid in results[0] if all(uid in prompts for prompts in results)]
     if not shared:
         raise _NotComparable("the evaluations have no prompt of it in common")
@@ -234,11 +197,10 @@ def _compared(
     from_start = _difference(prompts[0], last, k, num_resamples)
     between = [_difference(listed, last, k, num_resamples) for listed in prompts[1:-1]]
     verdict, certain = classify_gain(from_start, between)
-    rates = [[one.pass_at_1 for one in listed] for listed in prompts]
     return BenchmarkComparison(
         name=name,
         num_prompts=len(kept),
-        shortfall=shortfall(len(kept), num_expected, other_dates),
+        shortfall=shortfall,
         num_short=len(shared) - len(kept),
         num_samples=num_samples,
         k=k,
@@ -248,9 +210,7 @@ def _compared(
         certain=certain,
         gain=from_start,
         gain_at_1=_difference(prompts[0], last, 1, num_resamples),
-        histogram=[histogram_of(listed) for listed in prompts],
-        mean=[float(np.mean(listed)) for listed in rates],
-        variance=[float(np.var(listed)) for listed in rates],
+        variance=[float(np.var([one.pass_at_1 for one in listed])) for listed in prompts],
         newly_solved=sum(
             before.num_correct == 0 and 2 * after.num_correct >= after.num_samples
             for before, after in zip(prompts[0], last, strict=True)
@@ -293,18 +253,3 @@ def comparison_lines(comparisons: Sequence[BenchmarkComparison], names: Sequence
     for kind in KINDS:
         if found := [one.name for one in comparisons if one.verdict == kind]:
             yield f"{kind} ({len(found)} of {len(comparisons)}): {', '.join(found)}"
-
-
-def size_lines(
-    series: str, unit: str, sizes: Sequence[tuple[int, BenchmarkComparison]], names: Sequence[str]
-) -> Iterator[str]:
-    """Yields pass@1 and pass@k by problem size, two rows per checkpoint, for a k that all sizes have."""
-    of_sizes = [one for _, one in sizes]
-    width, k = max(map(len, names)), common_k(of_sizes)
-    yield ""
-    yield f"{series} by {unit} ({samples_each(of_sizes)} each)"
-    yield f"  {'':<{width + 9}}" + "".join(f"{size:>8}" for size, _ in sizes)
-    for place, name in enumerate(names):
-        for of in (1, k):
-            values = "".join(f"{one.pass_at_k[of][place]:8.4f}" for _, one in sizes)
-            yield f"  {name:<{width}} {f'pass@{of}':<8}{values}"

@@ -30,14 +30,22 @@ class Loaded:
     """Different problems in the files, before validation.max_prompts and evaluation.puzzles."""
     files: tuple[str, ...] = ()
     """Relative to evaluation.data_dir; empty if the problems are generated here."""
-    num_duplicates: int = 0
     num_expected: int = 0
     """How many problems the benchmark has (Benchmark.num_problems, or num_found if that is close enough); 0: not
     known."""
     notes: tuple[str, ...] = ()
     """As in Problems."""
     other_dates: str = ""
-    """See BenchmarkResult."""
+    """The window that was asked for, if evaluation.livecodebench_dates is not the default, for which num_problems is
+    counted and the published numbers probably hold."""
+
+    def shortfall(self, num_problems: int) -> str:
+        """Says how so many of these problems deviate from the published benchmark; empty if they do not."""
+        if self.other_dates:
+            return f"{num_problems:,} problems of {self.other_dates}, another window of dates than {DATES}"
+        if self.num_expected in (0, num_problems):
+            return ""
+        return f"{num_problems:,} problems instead of {self.num_expected:,} ({self.benchmark.counted_by})"
 
 
 def load(
@@ -87,7 +95,6 @@ def load(
                     str(path.relative_to(data_dir if path.is_relative_to(data_dir) else data_dir.parent))
                     for path in paths
                 ),
-                num_duplicates=problems.num_duplicates,
                 num_expected=0 if other_window else num_expected,
                 notes=problems.notes,
                 other_dates=(dates or "any date") if other_window else "",
@@ -116,15 +123,10 @@ def accounts(loaded: Sequence[Loaded]) -> Iterator[str]:
         line += "".join(f"; {note}" for note in one.notes)
         if len(one.rows) < one.num_found:
             line += f"; {len(one.rows):,} of them are asked"
-        if one.num_expected and one.num_found != one.num_expected:
+        if shortfall := one.shortfall(one.num_found):
             line += (
-                f". It should have {one.num_expected:,} ({one.benchmark.counted_by}), so its score does not compare "
-                f"with published ones: look at the files, or get them from {one.benchmark.where}"
-            )
-        if one.other_dates:
-            line += (
-                f". They are of {one.other_dates} instead of {DATES} (evaluation.livecodebench_dates), so its score "
-                "does not compare with published ones"
+                f". These are {shortfall}, so its score does not compare with published ones: look at the files and at "
+                f"evaluation.livecodebench_dates, or get them from {one.benchmark.where}"
             )
         yield line + "."
 

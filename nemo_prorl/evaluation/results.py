@@ -14,7 +14,6 @@ import numpy as np
 from nemo_prorl.algorithm.pass_at_k import (
     bootstrap_interval,
     boundary_k,
-    mean_pass_at_k,
     measured_ks,
     pass_at_k,
 )
@@ -29,8 +28,6 @@ from nemo_prorl.types import Finish
 RESULTS = "results.json"
 PROMPTS_OF = "prompts of "
 """In the header's `measured`, the prefix of a benchmark's name: its prompts with their tasks, as a hash."""
-NUM_BINS = 10
-"""Bins of the distributions of pass@1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +65,6 @@ class PromptResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartResult:
-    """One part of a benchmark, such as a puzzle. Shares and scores are from 0 to 1."""
-
-    num_prompts: int
-    score: BootstrapMean
-    pass_at_k: dict[int, float]
-    num_short: int
-    histogram: list[int]
-    """Number of prompts by pass@1, in NUM_BINS bins of equal width from 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkResult:
     """All results of one benchmark. Shares and scores are from 0 to 1."""
 
@@ -94,15 +79,10 @@ class BenchmarkResult:
     reward: float
     num_prompts: int
     """Problems in the results."""
-    num_expected: int = 0
-    """Problems that the benchmark has (Benchmark.num_problems); 0: not known. Tables mark another number."""
+    shortfall: str = ""
+    """A note if these are not all problems of the benchmark as published, and nothing else; tables mark it."""
     files: list[str] = field(default_factory=list)
     """The files that the problems were read from, relative to evaluation.data_dir."""
-    other_dates: str = ""
-    """The window that was asked for, if evaluation.livecodebench_dates is not the default, for which num_problems is
-    counted and the published numbers probably hold. Marked in tables."""
-    num_duplicates: int = 0
-    """Records of these files with the same question as an earlier one."""
     num_too_long: int
     """Prompts left out because they exceed sampler.max_prompt_tokens; they count nowhere."""
     num_samples: int
@@ -112,12 +92,6 @@ class BenchmarkResult:
     """mean, p50, p99"""
     no_eos_share: float
     prompts: dict[str, PromptResult] = field(repr=False)
-
-    @property
-    def shortfall(self) -> str:
-        """Returns a note on how the results deviate from the published benchmark; empty if they do not."""
-        said = shortfall(self.num_prompts, self.num_expected, self.other_dates)
-        return f"{self.name}: {said}" if said else ""
 
     @property
     def boundary_k(self) -> int:
@@ -130,50 +104,18 @@ class BenchmarkResult:
             found[prompt.source.partition("/")[2]][uid] = prompt
         return dict(sorted(found.items())) if len(found) > 1 else {}
 
-    def parts(self) -> dict[str, PartResult]:
-        found = {}
-        for name, of_part in self.prompts_by_part().items():
-            prompts = list(of_part.values())
-            enough, ks = comparable(prompts)
-            found[name] = PartResult(
-                num_prompts=len(prompts),
-                score=estimate([prompt.score(self.metric) for prompt in prompts], num_resamples=1000),
-                pass_at_k={k: mean_pass_at_k([prompt.counts for prompt in enough], k) for k in ks},
-                num_short=len(prompts) - len(enough),
-                histogram=histogram_of(prompts),
-            )
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        """Includes the parts for readers of the file; from_json computes them again from the prompts."""
-        data = asdict(self)
-        prompts = data.pop("prompts")
-        by_source = {name: asdict(part) for name, part in self.parts().items()}
-        return {**data, "by_source": by_source, "prompts": prompts}
-
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> BenchmarkResult:
         """Parses a result. Raises KeyError, TypeError or ValueError if it is not one."""
-        stored = {name: value for name, value in data.items() if name != "by_source"}
         return BenchmarkResult(
             **{
-                **stored,
+                **data,
                 "metric": ScoreMetric(data["metric"]),
                 "score": BootstrapMean(**data["score"]),
                 "pass_at_k": {int(k): BootstrapMean(**one) for k, one in data["pass_at_k"].items()},
                 "prompts": {uid: PromptResult(**one) for uid, one in data["prompts"].items()},
             }
         )
-
-
-def shortfall(num_prompts: int, num_expected: int, other_dates: str) -> str:
-    """Says how results of `num_prompts` problems deviate from the published benchmark; empty if they do not.
-    num_expected and other_dates as in BenchmarkResult."""
-    if other_dates:
-        return f"{num_prompts:,} problems of {other_dates}, another window of dates than the default"
-    if num_expected in (0, num_prompts):
-        return ""
-    return f"{num_prompts:,} problems instead of {num_expected:,}"
 
 
 def summarise(
@@ -218,10 +160,8 @@ def summarise(
         num_short=len(prompts) - len(enough),
         reward=float(np.mean([result.reward for result in prompts.values()])),
         num_prompts=len(prompts),
-        num_expected=loaded.num_expected,
-        other_dates=loaded.other_dates,
+        shortfall=loaded.shortfall(len(prompts)),
         files=list(loaded.files),
-        num_duplicates=loaded.num_duplicates,
         num_too_long=num_too_long,
         num_samples=num_samples,
         num_missing=num_samples * len(sources) - sum(result.num_samples for result in prompts.values()),
@@ -243,12 +183,6 @@ def comparable(prompts: Sequence[PromptResult]) -> tuple[list[PromptResult], lis
     return enough, measured_ks(num_samples, min(result.num_samples for result in enough))
 
 
-def histogram_of(prompts: Sequence[PromptResult]) -> list[int]:
-    """Counts prompts by measured pass@1, in NUM_BINS bins of equal width from 0 to 1."""
-    rates = [result.pass_at_1 for result in prompts]
-    return [int(count) for count in np.histogram(rates, bins=NUM_BINS, range=(0, 1))[0]]
-
-
 def estimate(values: Sequence[float], num_resamples: int) -> BootstrapMean:
     """Returns the mean of `values`, one per prompt, and its interval."""
     low, high = bootstrap_interval(values, num_resamples=num_resamples, seed=0)
@@ -257,7 +191,7 @@ def estimate(values: Sequence[float], num_resamples: int) -> BootstrapMean:
 
 def write(path: Path, header: Mapping[str, Any], results: Sequence[BenchmarkResult]) -> None:
     """Writes the results atomically. `header` comes before the benchmarks."""
-    content = {**header, "benchmarks": {result.name: result.to_json() for result in results}}
+    content = {**header, "benchmarks": {result.name: asdict(result) for result in results}}
     replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 

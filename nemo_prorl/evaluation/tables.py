@@ -8,9 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from nemo_prorl.algorithm.pass_at_k import mean_pass_at_k
 from nemo_prorl.evaluation import catalogue
 from nemo_prorl.evaluation.benchmark import Benchmark
-from nemo_prorl.evaluation.results import BenchmarkResult, BootstrapMean
+from nemo_prorl.evaluation.results import (
+    BenchmarkResult,
+    BootstrapMean,
+    PromptResult,
+    comparable,
+    estimate,
+)
 
 ABSENT = "–"
 MARK = "†"
@@ -39,21 +46,20 @@ def tables(results: Mapping[str, BenchmarkResult], model: str) -> list[Table]:
     if "reasoning_gym" in results:
         made.append(_categories(results["reasoning_gym"], model))
     for result in results.values():
-        k, parts = result.boundary_k, result.parts()
-        rows = tuple(
-            (
-                name,
-                f"{part.num_prompts:,}",
-                *_with_interval(part.score),
-                _percent(part.pass_at_k[1]),
-                _percent(part.pass_at_k[k]) if k in part.pass_at_k else ABSENT,
-            )
-            for name, part in parts.items()
-        )
-        columns = ("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{k}")
-        if parts:
+        if parts := result.prompts_by_part():
+            rows = tuple(_part_row(name, list(of.values()), result) for name, of in parts.items())
+            columns = ("part", "prompts", "score", "95 % interval", "pass@1", f"pass@{result.boundary_k}")
             made.append(Table(title=f"{result.name} by part (percent)", columns=columns, rows=rows))
     return [*made, details(results)]
+
+
+def _part_row(name: str, prompts: Sequence[PromptResult], result: BenchmarkResult) -> tuple[str, ...]:
+    """Returns the row of one part of a benchmark. Its pass@k is over the prompts that have enough samples."""
+    enough, ks = comparable(prompts)
+    counts = [prompt.counts for prompt in enough]
+    score = estimate([prompt.score(result.metric) for prompt in prompts], num_resamples=1000)
+    rates = (_percent(mean_pass_at_k(counts, k)) if k in ks else ABSENT for k in (1, result.boundary_k))
+    return name, f"{len(prompts):,}", *_with_interval(score), *rates
 
 
 def details(results: Mapping[str, BenchmarkResult]) -> Table:
@@ -171,7 +177,7 @@ def _mark(result: BenchmarkResult) -> str:
 
 
 def _shortfalls(results: Iterable[BenchmarkResult]) -> list[str]:
-    return [f"{MARK} {result.shortfall}" for result in results if result.shortfall]
+    return [f"{MARK} {result.name}: {result.shortfall}" for result in results if result.shortfall]
 
 
 def _row(name: str, numbers: Sequence[float | None], with_average: bool) -> tuple[str, ...]:

@@ -16,16 +16,12 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation import results
 from nemo_prorl.evaluation.catalogue import get
 from nemo_prorl.evaluation.comparison import (
-    by_size,
     classify_gain,
-    common_k,
     compare,
     comparison_lines,
     measurement_differences,
-    size_lines,
     start_against_gain,
 )
-from nemo_prorl.evaluation.figures import draw, draw_sizes
 from nemo_prorl.evaluation.journal import Known, SampleRecord
 from nemo_prorl.evaluation.prompts import Loaded
 from nemo_prorl.evaluation.results import BenchmarkResult, BootstrapMean
@@ -33,10 +29,13 @@ from nemo_prorl.evaluation.tables import MARK
 
 
 def result(
-    name: str, correct: Sequence[int] | Mapping[str, Sequence[int]], num_samples: int = 8
+    name: str,
+    correct: Sequence[int] | Mapping[str, Sequence[int]],
+    num_samples: int = 8,
+    num_expected: int = 0,
 ) -> BenchmarkResult:
-    """Returns a result of a benchmark. `correct`: the number of right samples of each prompt, by part if there are
-    several; the prompts are called PART/0, PART/1 ..."""
+    """Returns a result of a benchmark that has `num_expected` problems. `correct`: the number of right samples of each
+    prompt, by part if there are several; the prompts are called PART/0, PART/1 ..."""
     sources, samples = dict[str, str](), dict[tuple[str, int], SampleRecord]()
     for source, counts in (correct if isinstance(correct, Mapping) else {name: correct}).items():
         for index, count in enumerate(counts):
@@ -45,7 +44,7 @@ def result(
                 sample = SampleRecord(num_tokens=10, finish="stop", score=float(number < count))
                 samples[f"{source}/{index}", number] = sample
     return results.summarise(
-        Loaded(benchmark=get(name), rows=(), num_found=0),
+        Loaded(benchmark=get(name), rows=(), num_found=0, num_expected=num_expected),
         Known(samples=samples),
         sources,
         num_samples=num_samples,
@@ -99,7 +98,6 @@ def test_a_comparison_by_hand() -> None:
     assert one.pass_at_k[8] == pytest.approx([0.5, 0.75])
     assert one.gain.value == pytest.approx(3 / 4 - (69 / 70 + 1) / 4), "at half of the samples"
     assert one.verdict == "gain"
-    assert [sum(row) for row in one.histogram] == [4, 4]
     assert one.variance == pytest.approx([np.var([0, 0, 0.5, 1]), np.var([0, 0.75, 1, 1])])
 
 
@@ -154,30 +152,9 @@ def test_every_task_is_classified_on_its_own() -> None:
     apart = compare(checkpoints, by_source=True)
     assert [(one.name, one.verdict) for one in apart] == [(GAMES, "sustained"), (LOGIC, "diminish")]
     assert apart[0].gain.value == 1.0
-    assert apart[0].histogram == [[3, *[0] * 9], [2, 0, 1, *[0] * 7], [*[0] * 9, 3]]
     assert f"sustained (1 of 2): {GAMES}" in "\n".join(comparison_lines(apart, ["a", "b", "c"]))
     (whole,) = compare([{"aime2024": result("aime2024", [1])}] * 2, by_source=True)
     assert whole.name == "aime2024", "it has no parts"
-
-
-def test_sizes_come_in_their_order_at_a_k_that_all_have(tmp_path: Path) -> None:
-    """12 samples have pass@6 and 16 samples do not; both have pass@4."""
-    name = "graph_color_sizes"
-    found = result(name, {f"{name}/{size}_vertices": [8] for size in (20, 8, 12)}, num_samples=16)
-    found = with_counts(found, f"{name}/8_vertices/0", 12, 6)
-    parts = compare([{name: found}] * 2, by_source=True)
-    sizes = by_size(parts)[name, "vertices"]
-    assert [size for size, _ in sizes] == [8, 12, 20]
-    assert common_k([one for _, one in sizes]) == 4
-    _, title, head, row, at_4, *_ = size_lines(name, "vertices", sizes, ["start", "last"])
-    assert title == "graph_color_sizes by vertices (12 to 16 samples each)"
-    assert head.split() == ["8", "12", "20"]
-    assert row.split() == ["start", "pass@1", "0.5000", "0.5000", "0.5000"]
-    of_12, of_16 = f"{1 - 15 / 495:.4f}", f"{1 - 70 / 1820:.4f}"
-    assert at_4.split() == ["start", "pass@4", of_12, of_16, of_16]
-    assert by_size(parts[:1]) == {}, "one size is no series"
-    draw_sizes(name, "vertices", sizes, ["start", "last"], tmp_path / "sizes.png")
-    assert (tmp_path / "sizes.png").is_file()
 
 
 BOTH, AMC = puzzles({GAMES: [1, 2], LOGIC: [3]}), {"amc": result("amc", [1])}
@@ -256,7 +233,7 @@ def test_what_evaluations_do_not_have_in_common_is_said(
     assert all(part in sentence for part, sentence in zip(said, found, strict=True))
 
 
-def test_the_command_writes_text_json_and_pictures_that_begin_with_the_differences(
+def test_the_command_writes_text_json_and_pictures_with_the_differences_and_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     below: list[str] = []
@@ -264,32 +241,25 @@ def test_the_command_writes_text_json_and_pictures_that_begin_with_the_differenc
     folders: list[Any] = []
     for name, correct in (("start", [0, 1, 2]), ("last", [4, 5, 6])):
         header = {"key": "k", "measured": SAME | {"graders": name}}
-        results.write(tmp_path / name / results.RESULTS, header, [result("aime2024", correct)])
+        results.write(
+            tmp_path / name / results.RESULTS, header, [result("aime2024", correct, num_expected=30)]
+        )
         folders.append(str(tmp_path / name))
     out = tmp_path / "out"
     assert command.main([*folders, "--out", str(out)]) == 0
     assert {path.name for path in out.iterdir()} == {
-        "comparison.json", "comparison.txt", "pass_at_k.png", "pass_at_1_shift.png", "gain.png",
+        "comparison.json", "comparison.txt", "pass_at_k.png", "gain.png",
     }  # fmt: skip
     text, content = (out / "comparison.txt").read_text(), json.loads((out / "comparison.json").read_text())
     assert text in capsys.readouterr().out
     (remark,) = content["remarks"]
     assert text.startswith(f"{remark}\n\naime2024: gain")
-    assert len(below) == 3
-    assert all("graders start (start), last (last)" in " ".join(note.split()) for note in below)
+    assert f"{MARK} 3 problems instead of 30" in text
+    assert len(below) == 2
+    for note in below:
+        assert "graders start (start), last (last)" in " ".join(note.split())
+        assert f"{MARK} aime2024: 3 problems instead of 30" in note
     assert content["benchmarks"][0]["name"] == "aime2024"
     assert content["left_out"] == []
     with pytest.raises(ConfigError, match=r"not the folder of a finished evaluation, because results\.json"):
         command.main([folders[0], str(tmp_path)])
-
-
-def test_a_part_of_a_benchmark_is_said_in_the_text_and_with_the_remarks_below_every_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    below: list[str] = []
-    monkeypatch.setattr("matplotlib.figure.Figure.supxlabel", lambda self, text, **look: below.append(text))
-    half = dataclasses.replace(result("aime2024", [1, 2]), num_expected=30)
-    one = compare([{"aime2024": half}, {"aime2024": half}])
-    assert f"{MARK} 2 problems instead of 30" in next(iter(comparison_lines(one, ["start", "last"])))
-    draw(one, ["start", "last"], tmp_path, ["They differ."])
-    assert below == [f"They differ.\n{MARK} aime2024: 2 problems instead of 30"] * 3

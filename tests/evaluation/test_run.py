@@ -72,8 +72,6 @@ def start(folder: Path, of: str, prompt: int, response: int, max_prompts: int = 
     [
         ((0, 0, 0), (9, 23), "response_tokens=23, from the longest prompt of 9 tokens and the model's context of 32."),
         ((0, 0, 1), (7, 25), "response_tokens=25, from the longest prompt of 7 tokens and the model's context of 32."),
-        ((0, 20, 0), (9, 20), "prompt_tokens=9, from the longest prompt of 9 tokens and the model's context of 32."),
-        ((9, 0, 0), (9, 23), "response_tokens=23, from the model's context of 32."),
     ],
 )  # fmt: skip
 def test_limits_that_are_0_follow_from_the_prompts_that_are_asked(
@@ -89,15 +87,18 @@ def test_limits_that_are_0_follow_from_the_prompts_that_are_asked(
     assert source in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("of", ["a file", "a benchmark"])
-def test_limits_that_cannot_be_are_refused_before_the_engines_load(folder: Path, of: str) -> None:
-    with pytest.raises(ConfigError, match="max_response_tokens=32 leaves no room for prompts"):
-        start(folder, of, 0, 32)
-
-
-def test_a_file_without_a_prompt_that_fits_is_refused_before_the_engines_load(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rows\.parquet is longer than sampler.max_prompt_tokens=6"):
-        start(folder, "a file", 6, 8)
+@pytest.mark.parametrize(
+    ("of", "limits", "said"),
+    [
+        ("a benchmark", (0, 32), "max_response_tokens=32 leaves no room for prompts"),
+        ("a file", (6, 8), r"rows\.parquet is longer than sampler.max_prompt_tokens=6"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_before_the_engines_load(
+    folder: Path, of: str, limits: tuple[int, int], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        start(folder, of, *limits)
 
 
 @pytest.mark.parametrize(
