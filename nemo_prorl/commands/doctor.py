@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,8 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.doctor.examine import GROUPS, names_of_nodes, place_of_this_process
 
     parser = Parser("doctor", __doc__ or "", DESCRIPTION)
-    parser.path("--json", "FILE", "also writes the findings of this node to FILE")
-    parser.path("--folder", "FOLDER", "where each node writes its findings (default: RUN/doctor)")
+    parser.path(
+        "--folder", "FOLDER", "where each node writes its findings (default: RUN/doctor if there are several)"
+    )
     parser.option("--nodes", "A,B,...", "names of the nodes, in the order of the tasks", default="")
     parser.option(
         "--allow",
@@ -111,8 +110,6 @@ def _examine(config: RunConfig, place: Place, given: argparse.Namespace) -> int:
     findings = with_allowed(found, given.allow)
     if given.folder is not None:
         findings = _share(config, place, findings, given, meets="network" in groups and can_meet)
-    if given.json is not None:
-        replace_text(given.json, json.dumps([asdict(item) for item in findings], indent=1) + "\n")
     if place.num_nodes == 1:
         show([*report.table(findings), "", report.summary(findings)])
     elif place.index == 0 and given.nodes:

@@ -103,21 +103,14 @@ def examine_node(
     elif "sandbox" in groups:
         findings += [not_applicable("sandbox", "this run starts no reward service on its nodes")]
     if gpu_probe is not None:
-        findings = [*_gpus(gpu_probe, place), *findings]
-    return findings
-
-
-def _gpus(probe: subprocess.Popen[str], place: Place) -> list[Finding]:
-    facts = facts_of_child(
-        probe,
-        gpus.GpuFacts,
-        limit_s=GPU_TIMEOUT_S,
-        hung=f"torch did not find the GPUs within {GPU_TIMEOUT_S:g} s: look at the output of nvidia-smi.",
-        failed="the search for GPUs with torch failed ({last}): repair this environment.",
-    )
-    findings = gpus.judge_gpus(facts, num_allocated=place.num_allocated)
-    if facts.gpus or place.num_allocated:
-        findings.append(gpus.judge_gpu_health(*gpus.read_gpu_health()))
+        facts = facts_of_child(
+            gpu_probe,
+            gpus.GpuFacts,
+            limit_s=GPU_TIMEOUT_S,
+            hung=f"torch did not find the GPUs within {GPU_TIMEOUT_S:g} s: look at the output of nvidia-smi.",
+            failed="the search for GPUs with torch failed ({last}): repair this environment.",
+        )
+        findings = [*gpus.judge_gpus(facts, num_allocated=place.num_allocated), *findings]
     return findings
 
 

@@ -15,7 +15,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import read_json, replace_text
 
 CHECKS = (
-    "GPUs", "GPU health", "Transformer Engine", "open files", "locked memory", "processes", "shared memory", "sandbox",
+    "GPUs", "Transformer Engine", "open files", "locked memory", "processes", "shared memory", "sandbox",
     "run folder", "start", "network", "clocks",
 )  # fmt: skip
 """Names of all findings, in the order of the table."""

@@ -50,14 +50,15 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 
 def test_a_machine_without_a_model_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, run = tmp_path / "out.json", f"exp_manager.explicit_log_dir={tmp_path}/run"
-    assert cli.main(["doctor", *QUICK, "--only=start", f"--json={file}", run]) == 0
+    folder, run = tmp_path / "out", f"exp_manager.explicit_log_dir={tmp_path}/run"
+    assert cli.main(["doctor", *QUICK, "--only=start", f"--folder={folder}", run]) == 0
     said = capsys.readouterr().out
     assert "no model was named" in said
     assert "Every check is fine; not checked: " in said
-    found = {item["name"]: item["status"] for item in json.loads(file.read_text())}
+    (file,) = folder.glob("*.json")
+    found = {item["name"]: item["status"] for item in json.loads(file.read_text())["findings"]}
     assert (found["open files"], found["run folder"]) == ("ok", "ok")
-    assert list(tmp_path.iterdir()) == [file], "no run's folder"
+    assert list(tmp_path.iterdir()) == [folder], "no run's folder"
 
 
 def test_a_run_folder_that_cannot_be_is_a_failure_with_advice(

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.doctor import gpus
-from nemo_prorl.doctor.gpus import MISSING, GpuFacts, judge_gpu_health, judge_gpus, read_gpu_health
+from nemo_prorl.doctor.gpus import MISSING, GpuFacts, judge_gpus
 from nemo_prorl.doctor.machine import FolderFacts, judge_limits, judge_run_folder, probe_folder, read_limits
 from nemo_prorl.doctor.network import NetworkFacts, infiniband_gbit_s, judge_network
 from nemo_prorl.doctor.report import Finding, Severity, with_allowed
@@ -23,23 +22,11 @@ REWARD = RewardFacts(sandbox="namespaces", domains=["math", "code"])
 NO_SANDBOX = replace(REWARD, sandbox="none", reasons=["a program inside could read a host file"])
 RUN = FolderFacts(path="/runs", free_bytes=500 * GB)
 NETWORK = NetworkFacts(interface="ib0", gloo_bytes_s=2 * GB, nccl_bytes_s=40 * GB, clock_s=0.01)
-ROWS = "00000000:1B:00.0, 0, 0\n00000000:52:00.0, No, No\n00000000:61:00.0, [N/A], [N/A]\n"
-ECC = "00000000:1B:00.0, 0\n00000000:52:00.0, [N/A]\n"
-HEAT = "00000000:1B:00.0, Not Active, Not Active\n"
-KERNEL = "[ 812.3] NVRM: Xid (PCI:0000:1b:00): 31, pid=79749, name=python, MMU Fault\n"
-"""31 is a program's mistake."""
-OFF_THE_BUS = KERNEL + "[ 913.9] NVRM: Xid (PCI:0000:52:00): 79, pid=1, GPU has fallen off the bus.\n" * 2
 
 
 def limits(num_ranks: int = 32, num_gpus: int = 8, infiniband: bool = True, **others: float) -> list[Finding]:
     allowed = LIMITS | {name.replace("_", " "): value for name, value in others.items()}
     return judge_limits(allowed, num_ranks=num_ranks, num_gpus=num_gpus, has_infiniband=infiniband)
-
-
-def health(
-    rows: str | None = ROWS, ecc: str | None = ECC, heat: str | None = HEAT, log: str | None = KERNEL
-) -> list[Finding]:
-    return [judge_gpu_health([rows, ecc, heat], log)]
 
 
 def sandbox(facts: RewardFacts, *domains: str, others: bool = False) -> list[Finding]:
@@ -57,7 +44,6 @@ def network(facts: NetworkFacts, infiniband: Sequence[float] = (400.0, 0.0)) -> 
 HEALTHY = (
     limits(),
     judge_gpus(GPUS, num_allocated=8),
-    health(),
     sandbox(REWARD, "math", "code"),
     sandbox(REWARD, "chemistry", others=True),
     run_folder(RUN),
@@ -86,19 +72,6 @@ FAULTS = {
         "failure",
         "Lt",
     ),
-    "bad row": (
-        health(rows=ROWS.replace("No, No", "Yes, No"), log=OFF_THE_BUS),
-        "failure",
-        "52:00.0 has a bad",
-    ),
-    "row waits": (
-        health(rows=ROWS.replace(", 0, 0", ", 0, 1")),
-        "failure",
-        "GPU 00000000:1B:00.0 has a bad row",
-    ),
-    "ECC": (health(ecc=ECC.replace(" 0", " 12")), "warning", "1B:00.0 had uncorrected memory errors"),
-    "heat": (health(heat=HEAT.replace("Not Active", "Active", 1)), "warning", "1B:00.0 is too hot"),
-    "Xid": (health(log=OFF_THE_BUS), "warning", "GPU 0000:52:00: 79"),
     "no sandbox": (sandbox(NO_SANDBOX, "math", "code"), "failure", "could read a host file"),
     "no sandbox, no code": (sandbox(NO_SANDBOX, "math"), "warning", "could read a host file"),
     "unknown domain": (sandbox(REWARD, "chemistry"), "failure", "chemistry"),
@@ -138,13 +111,11 @@ def test_a_fault_is_found_alone_and_comes_with_advice(name: str) -> None:
 def test_what_is_not_there_is_neither_good_nor_bad() -> None:
     findings = [
         *judge_gpus(GpuFacts(versions="torch 2.13.0+cpu"), num_allocated=0),
-        *health(None, None, None, None),
         *limits(num_gpus=0, infiniband=False)[1::2],
         *network(NetworkFacts(missing=[1])),
     ]
     assert {item.status for item in findings} == {Severity.not_applicable}
     assert "b did not connect" in findings[-1].found
-    assert health("Unable to determine the device handle for GPU", None, None, None)[0].status is Severity.ok
 
 
 def test_the_user_may_allow_a_failure_but_not_a_mistake() -> None:
@@ -152,28 +123,6 @@ def test_the_user_may_allow_a_failure_but_not_a_mistake() -> None:
     mistake = replace(slow, name="start", is_mistake=True)
     allowed = with_allowed([slow, mistake], ["open-files", "start"])
     assert [item.status.value for item in allowed] == ["warning", "failure"]
-
-
-def test_tools_that_are_not_there_fail_or_hang_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tool(name: str, script: str) -> None:
-        (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    monkeypatch.setattr(gpus, "KERNEL_LOGS", (("no-such-dmesg",), ("forbidden",), ("journal",)))
-    monkeypatch.setattr(gpus, "TIMEOUT_S", 0.3)
-    tool("forbidden", "echo 'read kernel buffer failed: Operation not permitted' >&2; exit 1")
-    assert read_gpu_health() == ([None, None, None], None)
-    tool("nvidia-smi", "exec sleep 60")
-    tool("journal", "echo from the journal")
-    assert read_gpu_health() == ([None, None, None], "from the journal\n")
-    tool("nvidia-smi", 'echo "$*"')
-    answers, _ = read_gpu_health()
-    assert [(answer or "").split("=")[0] for answer in answers] == [
-        "--query-remapped-rows", "--query-gpu", "--query-gpu"
-    ]  # fmt: skip
 
 
 def test_this_machines_limits_and_infiniband_can_be_read(tmp_path: Path) -> None:
