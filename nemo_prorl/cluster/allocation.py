@@ -5,46 +5,39 @@ from __future__ import annotations
 
 import re
 import shlex
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from typing import Any, NoReturn
 
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.config import ConfigError
 
-SHORT = {"N": "nodes", "G": "gpus", "d": "dependency", "a": "array", "M": "clusters"}
-"""sbatch's short options that are read here -> their long names."""
 OWN = ("dependency", "array", "clusters", "test-only", "wrap")
 """Options that would change what a submission is; `submit` refuses them."""
 OPEN = ("gpus", "gpus-per-task", "gpus-per-socket", "gres")
 """Options beside --gpus-per-node that ask for GPUs; a launcher counts its ranks by that one alone."""
-LONG = ("nodes", "gpus-per-node", *OWN, *OPEN)
+_SHORT = {"nodes": "-N", "gpus": "-G", "dependency": "-d", "array": "-a", "clusters": "-M"}
 VARIABLES = {
     f"SBATCH_{name.upper().replace('-', '_')}": name
     for name in ("gpus", "gpus-per-node", "gpus-per-task", "gres", "clusters")
 }
 
 
+class _Sbatch(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"options of sbatch cannot be read: {message}.")
+
+
 def read_options(words: Sequence[str]) -> dict[str, str]:
-    """Returns long name -> value of the options that matter here, the last of each; a flag's value is empty. Raises
-    ConfigError for an abbreviation, which sbatch would take."""
-    found: dict[str, str] = {}
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if word.startswith("--"):
-            name, is_joined, value = word[2:].partition("=")
-            if name not in LONG:
-                if full := [known for known in LONG if len(name) > 2 and known.startswith(name)]:
-                    raise ConfigError(f"{word} is an abbreviation: write --{full[0]} in full.")
-                continue
-        elif word[:1] == "-" and word[1:2] in SHORT:
-            name, value, is_joined = SHORT[word[1]], word[2:].removeprefix("="), word[2:]
-        else:
-            continue
-        if not is_joined and name != "test-only" and rest:
-            value = rest.pop(0)
-        found[name] = value
-    return found
+    """Returns long name -> value of the options that matter here, the last of each, also of one that is abbreviated as
+    sbatch allows; a flag's value is empty. Raises ConfigError."""
+    parser = _Sbatch(add_help=False)
+    for name in ("nodes", "gpus-per-node", *OWN, *OPEN):
+        spellings = [f"--{name}", *([_SHORT[name]] if name in _SHORT else [])]
+        how: dict[str, Any] = {"action": "store_const", "const": ""} if name == "test-only" else {}
+        parser.add_argument(*spellings, dest=name, default=SUPPRESS, **how)
+    return vars(parser.parse_known_args(words)[0])
 
 
 def cluster_of(launcher_text: str, environment: Mapping[str, str], words: Sequence[str]) -> Cluster:

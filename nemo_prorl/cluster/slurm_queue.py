@@ -24,7 +24,7 @@ ENDED = (
     "TIMEOUT", GONE,
 )  # fmt: skip
 """States of jobs that have left their nodes for good; in all others but NOT_KNOWN a job waits, runs or ends."""
-_FORMAT = "job|%A|%T|%r|%Z|%o"
+_FORMAT = "job|%A|%T|%r"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,6 @@ class QueuedJob:
     state: str
     reason: str
     """Why it waits, in squeue's word."""
-    work_dir: str
-    command: str
-    """The path of its script and the arguments, with spaces between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +55,14 @@ class Queue:
             return NOT_KNOWN
         return self.jobs[job].state if job in self.jobs else GONE
 
+    def is_active(self, job: str) -> bool:
+        """Returns whether a job of this user waits, runs or ends. A job whose parent has failed does not: Slurm itself
+        cancels it within seconds."""
+        found = self.jobs.get(job)
+        if found is None or found.state in ENDED:
+            return False
+        return found.reason != "DependencyNeverSatisfied"
+
 
 def ask_queue(*, tries: int = 1, timeout_s: float = ANSWER_S) -> Queue:
     """Returns squeue's answer, the first of `tries`, or why there is none."""
@@ -67,16 +72,12 @@ def ask_queue(*, tries: int = 1, timeout_s: float = ANSWER_S) -> Queue:
         output, problem = _run(
             ["squeue", "--me", "--states=all", "--noheader", f"--format={_FORMAT}"], timeout_s
         )
-        # A line that begins otherwise continues an argument with a line break.
-        rows = [line.split("|", 5)[1:] for line in output.splitlines() if line.startswith("job|")]
+        rows = [line.split("|", 3)[1:] for line in output.splitlines() if line.startswith("job|")]
         if not problem and output.strip() and not rows:
             problem = f"squeue says {output.split()[0]!r}"
         if not problem:
-            jobs = (
-                QueuedJob(job=job, state=state, reason=reason, work_dir=folder, command=command)
-                for job, state, reason, folder, command in rows
-            )
-            return Queue(jobs={job.job: job for job in jobs}, cluster=_cluster(timeout_s), user=user)
+            jobs = {job: QueuedJob(job=job, state=state, reason=reason) for job, state, reason in rows}
+            return Queue(jobs=jobs, cluster=_cluster(timeout_s), user=user)
     return Queue(problem=problem, user=user)
 
 

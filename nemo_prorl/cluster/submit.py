@@ -11,25 +11,35 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nemo_prorl.cluster.folder_jobs import find_jobs, match_jobs
 from nemo_prorl.cluster.plan.chain import OF_LAST_STAGE, Chain
-from nemo_prorl.cluster.slurm_queue import Queue
+from nemo_prorl.cluster.slurm_queue import ENDED, NOT_KNOWN, Queue
 from nemo_prorl.config import ConfigError
+from nemo_prorl.run_folder.lock import is_held, lock_holder
 from nemo_prorl.run_folder.markers import is_done
-from nemo_prorl.run_folder.slurm_jobs import Submission, note_submission, read_submissions, submissions_file
+from nemo_prorl.run_folder.slurm_jobs import (
+    Submission,
+    note_submission,
+    read_folder_job,
+    read_submissions,
+    submissions_file,
+)
 
-DEFAULT_RUN_DIR = "runs/prorl"
-"""Folder of a launcher that is told none (slurm/)."""
+RUN_DIR_KEY = "exp_manager.explicit_log_dir"
 LOOK_S = 1.0
 """How long Slurm takes to look at a new job and to find a reason why it cannot start."""
 USUAL_REASONS = (
     "None", "Priority", "Resources", "Dependency", "BeginTime", "JobHeldUser", "Reservation", "Licenses",
 )  # fmt: skip
 """squeue's words for a wait that ends by itself, or by the user's own command."""
+
+
+class NotNow(RuntimeError):
+    """Nothing can be submitted at this moment; the same command may work in a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,26 +138,88 @@ def check_slurm() -> None:
         )
 
 
-def find_in_queue(
-    jobs: Sequence[Job], queue: Queue, run_dir: Path, root: Path, default_dir: str
-) -> dict[str, str]:
-    """Returns stage -> its job that waits or runs already. default_dir: the folder of a launcher that is told none.
-    Raises as `folder_jobs.find_jobs` and `folder_jobs.match_jobs`."""
-    launchers = {(root / job.launcher).resolve(): job.stage for job in jobs}
-    launchers = {path.resolve(): "" for path in root.glob("launchers/*.sh")} | launchers
-    is_default = (root / default_dir).resolve() == run_dir.resolve()
-    found = find_jobs(queue, run_dir, launchers, is_default=is_default)
-    return match_jobs(found, {job.stage: job.overrides for job in jobs}, run_dir)
+def find_in_queue(jobs: Sequence[Job], queue: Queue, run_dir: Path) -> dict[str, str]:
+    """Returns stage -> its job that waits or runs since an earlier submission, of the first stages in a row that have
+    one.
+
+    Raises ConfigError if such a job has other overrides, or if a new job would meet another one in the folder; NotNow
+    if squeue cannot tell, or while a job is ending.
+    """
+    if queue.problem:
+        raise NotNow(
+            f"squeue does not answer ({queue.problem}), so whether a job trains in {run_dir} is not known: repeat the "
+            "command when squeue works."
+        )
+    active = {
+        stage: entry
+        for stage, entry in read_submissions(run_dir).items()
+        if queue.is_active(entry.job) and not is_done(run_dir, stage)
+    }
+    others = _others(queue, run_dir, [entry.job for entry in active.values()])
+    found = dict[str, str]()
+    for job in jobs:
+        if job.stage not in active:
+            break
+        entry = active.pop(job.stage)
+        if queue.state(entry.job) == "COMPLETING":
+            raise NotNow(
+                f"job {entry.job} ({job.stage}) is leaving its nodes: repeat the command in a minute."
+            )
+        if different := difference(entry.overrides or (), job.overrides):
+            raise ConfigError(
+                f"stage {job.stage} is in the queue as job {entry.job} with other overrides: {different}. Cancel it "
+                f"(`scancel {entry.job}`) and submit again, or repeat its overrides."
+            )
+        found[job.stage] = entry.job
+    others += [f"job {entry.job} ({stage})" for stage, entry in active.items()]
+    if len(found) < len(jobs) and others:
+        first = jobs[len(found)].stage
+        raise ConfigError(
+            f"{' and '.join(others)} trains in {run_dir} or waits to, and a job of stage {first} would meet it there: "
+            f"wait for its end, cancel it with scancel, or write another {RUN_DIR_KEY}."
+        )
+    return found
 
 
-def queue_note(job: Job, job_id: str, submitted: Mapping[str, Submission]) -> str:
-    """Returns what to say of a job that is in the queue already. submitted: by stage, as recorded."""
-    known, note = submitted.get(job.stage), " (in the queue already"
-    if not known or known.job != job_id:
-        return f"{note}, submitted by hand)"
-    if known.options is None or tuple(known.options) == job.options:
-        return f"{note})"
-    return f"{note}, with other options of sbatch: {shlex.join(known.options) or 'none'})"
+def _others(queue: Queue, run_dir: Path, own: Collection[str]) -> list[str]:
+    """Returns the job and the process that train in the folder and are not in `own`, for messages. Raises NotNow for
+    the job of another user or cluster, which squeue does not list."""
+    others = dict[str, str]()
+    holder = read_folder_job(run_dir)
+    if holder and holder.state != "ended" and not is_done(run_dir, holder.stage):
+        state = queue.state(holder.job, cluster=holder.cluster, user=holder.user)
+        if state == NOT_KNOWN:
+            raise NotNow(
+                f"job {holder.job} of {holder.user} on the cluster {holder.cluster} holds {run_dir}, and squeue says "
+                f"nothing of it here: write another {RUN_DIR_KEY}, or remove {run_dir}/slurm/job.json if it is gone."
+            )
+        if state not in ENDED:
+            others[holder.job] = f"job {holder.job} ({holder.stage})"
+    process = lock_holder(run_dir) if is_held(run_dir) else None
+    # The node of a job that has ended is dead, and keeps its lock on NFS until it is up again.
+    if process and not (process.job and queue.state(process.job) in ENDED):
+        others.setdefault(process.job, str(process))
+    return [name for job, name in others.items() if job not in own]
+
+
+def difference(old: Sequence[str], new: Sequence[str]) -> str:
+    """Returns which overrides two jobs do not share, for people, without that of the run's folder; empty if they share
+    all."""
+    has, wanted = (
+        Counter(text for text in overrides if not text.startswith(f"{RUN_DIR_KEY}="))
+        for overrides in (old, new)
+    )
+    if has == wanted:
+        return ""
+    theirs, mine = (" ".join(words.elements()) or "nothing" for words in (has - wanted, wanted - has))
+    return f"it has {theirs} where this command has {mine}"
+
+
+def queue_note(job: Job, submitted: Submission) -> str:
+    """Returns what to say of a job that has been submitted earlier and is in the queue."""
+    if submitted.options is None or tuple(submitted.options) == job.options:
+        return " (in the queue already)"
+    return f" (in the queue already, with other options of sbatch: {shlex.join(submitted.options) or 'none'})"
 
 
 def submit(
@@ -174,8 +246,6 @@ def submit(
             note_submission(
                 run_dir, job.stage, Submission(job=job_id, options=job.options, overrides=job.overrides)
             )
-        elif job_id not in [entry.job for entry in read_submissions(run_dir).values()]:  # submitted by hand
-            note_submission(run_dir, job.stage, Submission(job=job_id))
         yield job, job_id
         parent_id = job_id
 

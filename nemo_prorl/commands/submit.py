@@ -10,11 +10,10 @@ from pathlib import Path
 
 from nemo_prorl.cluster import submit
 from nemo_prorl.cluster.allocation import cluster_of
-from nemo_prorl.cluster.folder_jobs import RUN_DIR_KEY, NotNow
 from nemo_prorl.cluster.plan.chain import Chain, asked_chain, missing_files
 from nemo_prorl.cluster.plan.fit import check_handovers, check_stage, model_of
 from nemo_prorl.cluster.slurm_queue import ask_queue
-from nemo_prorl.cluster.submit import Job
+from nemo_prorl.cluster.submit import RUN_DIR_KEY, Job, NotNow
 from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError
@@ -64,12 +63,11 @@ def main(arguments: Sequence[str]) -> int:
     arguments += [text for text in given.overrides if not text.startswith("stage=") and not _is_run_dir(text)]
     arguments += [f"{RUN_DIR_KEY}={folder}"]
     jobs = submit.plan_jobs(chain, run_dir=folder, arguments=arguments, sbatch_options=options, root=root)
-    default_dir = site_dir or submit.DEFAULT_RUN_DIR
     if not jobs:
         show([f"every stage is done in {run_dir}: nothing to submit."])
         return 0
     if given.dry_run:
-        text = _dry_run(jobs, run_dir, default_dir, missing_files(_of_jobs(chain, jobs)))
+        text = _dry_run(jobs, run_dir, missing_files(_of_jobs(chain, jobs)))
         show([text], exact=True)
         return 0
     submit.check_slurm()
@@ -80,32 +78,32 @@ def main(arguments: Sequence[str]) -> int:
             "in all): `python -m nemo_prorl plan` prints the command that makes each."
         )
     try:
-        _submit(jobs, run_dir, default_dir)
+        _submit(jobs, run_dir)
     except NotNow as error:
         return say(f"{error} Nothing was submitted.", 1)
     return 0
 
 
-def _dry_run(jobs: Sequence[Job], run_dir: Path, default_dir: str, missing: Mapping[str, str]) -> str:
+def _dry_run(jobs: Sequence[Job], run_dir: Path, missing: Mapping[str, str]) -> str:
     """Returns a script that submits what the command would submit."""
     doubt, in_queue = "", dict[str, str]()
     try:
-        in_queue = submit.find_in_queue(jobs, ask_queue(), run_dir, CONF_DIR.parent, default_dir)
+        in_queue = submit.find_in_queue(jobs, ask_queue(), run_dir)
     except NotNow as error:  # on a laptop nothing has been submitted, and there is no doubt
         doubt = str(error) if run_dir.exists() else ""
     return submit.dry_run_text(jobs, run_dir, missing, in_queue, doubt)
 
 
-def _submit(jobs: Sequence[Job], run_dir: Path, default_dir: str) -> None:
+def _submit(jobs: Sequence[Job], run_dir: Path) -> None:
     """Submits what is not in the queue and prints every job. Raises as `submit.find_in_queue` and `submit.submit`."""
     root, logs = CONF_DIR.parent, submissions_file(run_dir).parent
     check_writable(f"{RUN_DIR_KEY}={run_dir}", logs)
     ids = []
     with submitting_alone(logs):
-        in_queue = submit.find_in_queue(jobs, ask_queue(tries=3), run_dir, root, default_dir)
+        in_queue = submit.find_in_queue(jobs, ask_queue(tries=3), run_dir)
         before = read_submissions(run_dir)
         for job, job_id in submit.submit(jobs, run_dir, root, in_queue):
-            note = submit.queue_note(job, job_id, before) if job.stage in in_queue else ""
+            note = submit.queue_note(job, before[job.stage]) if job.stage in in_queue else ""
             print(f"{job.stage:<8} job {job_id}{note}", flush=True)
             ids.append(job_id)
     print(f"logs: {logs}/    queue: squeue --me    stop: scancel JOB")

@@ -1,6 +1,6 @@
 """RUN/slurm/: which Slurm jobs a run's folder has.
 
-RUN/slurm/jobs.json    stage -> the newest job that `submit` has submitted or found in the queue
+RUN/slurm/jobs.json    stage -> the newest job that `submit` has submitted
 RUN/slurm/job.json     the job that holds the folder, written by its launcher
 
 Both are only read as far as they can be: the queue itself is the authority (nemo_prorl/cluster/slurm_queue.py).
@@ -20,7 +20,7 @@ from nemo_prorl.run_folder.storage import read_json, replace_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job that `submit` has submitted, or found in the queue."""
+    """A job that `submit` has submitted."""
 
     job: str
     options: Sequence[str] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 
 from nemo_prorl import __main__ as cli
 from nemo_prorl.cluster import slurm_queue, submit
-from nemo_prorl.cluster.plan.chain import paper_stages
 from nemo_prorl.run_folder.lock import alone_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,8 +23,7 @@ SBATCH = """#!/bin/sh
 printf '%s\\n' "$*" >> {log}
 [ ! -e {folder}/refuses ] || {{ echo "sbatch: error: Invalid account" >&2; exit 1; }}
 id=$((100 + $(wc -l < {log})))
-while [ "$1" = "${{1#launchers/}}" ]; do shift; done
-echo "job|$id|PENDING|$(cat {folder}/reason 2>/dev/null || echo Priority)|$PWD|$PWD/$*" >> {folder}/queue
+echo "job|$id|PENDING|$(cat {folder}/reason 2>/dev/null || echo Priority)" >> {folder}/queue
 cat {folder}/banner 2>&-
 [ -e {folder}/silent ] || echo $id
 """
@@ -50,16 +49,11 @@ class Slurm:
     def submitted(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
-    def add(
-        self, job: str, command: str, *, state: str = "PENDING", reason: str = "None", cwd: Path = ROOT
-    ) -> None:
-        with self.queue.open("a") as queue:
-            queue.write(f"job|{job}|{state}|{reason}|{cwd}|{command}\n")
-
-    def end_jobs(self) -> None:
-        """Slurm shows jobs for some minutes after their end."""
-        text = self.queue.read_text().replace("|PENDING|", "|CANCELLED|")
-        self.queue.write_text(text)
+    def set_state(self, state: str, job: str = "", reason: str = "Priority") -> None:
+        """Changes what squeue says of a job, or of all; Slurm shows jobs for some minutes after their end."""
+        rows = [line.split("|") for line in self.queue.read_text().splitlines()]
+        rows = [[*row[:2], state, reason] if job in ("", row[1]) else row for row in rows]
+        self.queue.write_text("".join("|".join(row) + "\n" for row in rows))
 
     def squeue_runs_first(self, script: str) -> None:
         (self.folder / "squeue.sh").write_text(script)
@@ -108,18 +102,12 @@ def test_launchers_say_which_resources_and_which_stage_and_nothing_else(path: Pa
     assert os.access(path, os.X_OK)
 
 
-def test_every_run_of_the_recipe_has_its_launcher() -> None:
-    assert [submit.find_launcher(stage, ROOT).name for stage in paper_stages(ROOT / "conf")] == [
-        *(f"run{number}_8k.sh" for number in range(1, 8)),
-        "run8_16k.sh",
-    ]
-
-
 @pytest.mark.medium
 def test_each_stage_waits_for_the_one_before(slurm: Slurm, files: list[str], tmp_path: Path) -> None:
     assert cli.main(["submit", *files, "algorithm.kl_beta=0"]) == 0
     lines = slurm.submitted
-    assert len(lines) == 8
+    names = [re.findall(r"launchers/(\S+)", line) for line in lines]
+    assert names == [*([f"run{number}_8k.sh"] for number in range(1, 8)), ["run8_16k.sh"]]
     assert "--dependency" not in lines[0]
     for number, line in enumerate(lines[1:], start=1):
         assert line.startswith(f"--dependency=afterok:{100 + number} --kill-on-invalid-dep=yes ")
@@ -197,7 +185,7 @@ def test_a_dry_run_shows_a_script_that_submits_the_same(
     assert shown.startswith("mkdir -p "), "nothing is missing"
     subprocess.run(["bash", "-ec", shown], check=True)
     by_hand = slurm.submitted
-    slurm.end_jobs()
+    slurm.set_state("CANCELLED")
     assert cli.main(["submit", "stage=run2", "--sbatch=--time=1:00:00", *files]) == 0
     renumbered = [line.replace("afterok:103", "afterok:101") for line in slurm.submitted]
     assert renumbered == [*by_hand, *by_hand]
@@ -216,17 +204,11 @@ def test_a_dry_run_names_first_what_is_missing(
     assert [line.split("=")[0] for line in commands.splitlines() if "=$(" in line] == ["job_run1", "job_run2"]
 
 
-@pytest.mark.parametrize(
-    ("stage", "parent", "submitted"),
-    [("run8", "", {"run8": True}), ("run3", "run1", {"run1": False, "run3": True})],
-)
-def test_another_parent_is_for_the_last_stage_alone(
-    slurm: Slurm, files: list[str], stage: str, parent: str, submitted: dict[str, bool]
-) -> None:
+def test_another_parent_is_for_the_last_stage_alone(slurm: Slurm, files: list[str]) -> None:
     """`stage.parent=run1` for run 1 itself would make it its own parent."""
-    assert cli.main(["submit", f"stage={stage}", f"stage.parent={parent}", *files]) == 0
+    assert cli.main(["submit", "stage=run3", "stage.parent=run1", *files]) == 0
     given = {line.split("launchers/")[1].split("_")[0]: "stage.parent=" in line for line in slurm.submitted}
-    assert given == submitted
+    assert given == {"run1": False, "run3": True}
 
 
 @pytest.fixture
@@ -282,10 +264,10 @@ def test_the_job_that_holds_the_folder_is_seen(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its command does not say where it trains, as of a job whose RUN_DIR came from the user's shell."""
+    """Somebody has called sbatch."""
     hold(tmp_path, stage="run3", **fields)
     if "cluster" not in fields:
-        slurm.add("35", "/elsewhere/mine.sh", state="RUNNING")
+        slurm.queue.write_text("job|35|RUNNING|None\n")
     assert cli.main(["submit", "stage=run1", *files]) == code
     assert must_say in capsys.readouterr().err
     assert len(slurm.submitted) == (code == 0)
@@ -341,13 +323,11 @@ def test_two_submissions_at_the_same_moment_are_one(slurm: Slurm, files: list[st
     [
         ('exp_manager.explicit_log_dir="{0}/run"', "{0}/run"),
         ("exp_manager.explicit_log_dir='{0}/a run'", "{0}/a run"),
-        ("++exp_manager.explicit_log_dir={0}/run", "{0}/run"),
         ("+exp_manager.explicit_log_dir={0}/run", "{0}/run"),
         ("exp_manager.explicit_log_dir=${{oc.env:BASE}}/run", "{0}/run"),
         ('exp_manager.explicit_log_dir="{0}/lr=1e-6, [b]"', "{0}/lr=1e-6, [b]"),
         ("exp_manager.explicit_log_dir='{0}/100%/x'", "{0}/100%/x"),
         ("exp_manager.explicit_log_dir='{0}/it\\'s'", ""),
-        ("exp_manager.explicit_log_dir='{0}/a\\b'", ""),
         ("exp_manager.explicit_log_dir='{0}/a '", ""),
     ],
 )
@@ -393,16 +373,15 @@ def test_a_submission_that_failed_or_is_no_longer_in_the_queue_is_made_again(
     said = capsys.readouterr().out
     assert said.startswith("run1     job 102\n"), "the number is found below a banner"
     assert "job 102 does not start: PartitionTimeLimit." in said
-    slurm.queue.write_text(slurm.queue.read_text().replace("PENDING", "COMPLETING"))
+    slurm.set_state("COMPLETING")
     assert cli.main(submit_run1) == 1
     assert "is leaving its nodes: repeat the command in a minute" in capsys.readouterr().err
-    slurm.queue.write_text(slurm.queue.read_text().replace("COMPLETING", "CANCELLED"))
+    slurm.set_state("CANCELLED")
     assert cli.main(submit_run1) == 0
-    slurm.queue.write_text("")
-    slurm.add("9", f"{ROOT}/launchers/run1_8k.sh {' '.join(files)}", reason="DependencyNeverSatisfied")
+    slurm.set_state("PENDING", reason="DependencyNeverSatisfied")
     assert cli.main(submit_run1) == 0, "Slurm cancels it"
     assert len(slurm.submitted) == 4
-    slurm.end_jobs()
+    slurm.set_state("CANCELLED")
     (slurm.folder / "silent").touch()
     assert cli.main(submit_run1) == 2
     assert "sbatch gives no number for launchers/run1_8k.sh: Welcome to eos" in capsys.readouterr().err
@@ -437,29 +416,29 @@ def test_the_site_is_read_as_launchers_read_it(
     assert len(slurm.submitted) == (code == 0)
 
 
-def test_a_job_that_was_submitted_by_hand_is_that_of_its_stage(
-    slurm: Slurm,
-    files: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_stage_is_not_submitted_beside_a_later_one(
+    slurm: Slurm, files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One is told the folder, the other has that of the site."""
-    (tmp_path / "site.env").write_text(f"RUN_DIR={tmp_path}/run\n")
-    monkeypatch.setenv("SITE_ENV", str(tmp_path / "site.env"))
-    overrides = " ".join(files[:-1])
-    slurm.add(
-        "68", f"{ROOT}/launchers/run1_8k.sh exp_manager.explicit_log_dir=./run {overrides}", cwd=tmp_path
-    )
-    slurm.add(
-        "69", f"{ROOT}/launchers/run1_8k.sh exp_manager.explicit_log_dir=./run2 {overrides}", cwd=tmp_path
-    )
-    slurm.add("70", f"{ROOT}/launchers/run2_8k.sh {overrides}")
-    assert cli.main(["submit", "stage=run3", *files[:-1]]) == 0
-    out = capsys.readouterr().out
-    for stage, job in (("run1", "68"), ("run2", "70")):
-        assert f"{stage}     job {job} (in the queue already, submitted by hand)" in out
-    assert [line.partition(" ")[0] for line in slurm.submitted] == ["--dependency=afterok:70"]
+    assert cli.main(["submit", "stage=run3", *files]) == 0
+    slurm.set_state("CANCELLED", "102")
+    capsys.readouterr()
+    assert cli.main(["submit", "stage=run3", *files]) == 2
+    assert "job 103 (run3) trains in" in (said := capsys.readouterr().err)
+    assert "a job of stage run2 would meet it there" in said
+    assert cli.main(["submit", "stage=run1", *files]) == 0, "nothing of it is missing"
+    assert len(slurm.submitted) == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (["a=1", "b=2"], ["b=2", "exp_manager.explicit_log_dir=x", "a=1"], ""),
+        ([], ["a=1"], "it has nothing where this command has a=1"),
+        (["a=1", "a=1"], ["a=1"], "it has a=1 where this command has nothing"),
+    ],
+)
+def test_the_difference_of_two_jobs(old: list[str], new: list[str], said: str) -> None:
+    assert submit.difference(old, new) == said
 
 
 def test_a_squeue_that_does_not_answer_ends_the_command(

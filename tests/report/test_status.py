@@ -38,9 +38,7 @@ def queue(**states: str) -> Queue:
     jobs = {}
     for name, text in states.items():
         state, _, reason = text.partition(" ")
-        jobs[name[1:]] = QueuedJob(
-            job=name[1:], state=state, reason=reason or "None", work_dir="/", command=""
-        )
+        jobs[name[1:]] = QueuedJob(job=name[1:], state=state, reason=reason or "None")
     return Queue(jobs=jobs, cluster="eos", user="ada")
 
 

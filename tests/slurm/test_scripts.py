@@ -28,35 +28,34 @@ def bash(script: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_modules_need_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("site", "modules", "said"),
+    [
+        (
+            "true",
+            "cuda/13.0 gcc",
+            "error: MODULES=cuda/13.0 gcc, but this shell has no command `module`: source",
+        ),
+        ('module() { [ "$2" != none ]; }', "none", "error: `module load none` failed"),
+        (None, "", "site.env does not exist"),
+    ],
+)
+def test_a_site_that_cannot_be_used_ends_the_job(
+    tmp_path: Path, site: str | None, modules: str, said: str
+) -> None:
+    if site is not None:
+        (tmp_path / "site.env").write_text(site + "\n")
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        bash("echo still here", MODULES="cuda/13.0 gcc")
-    (line,) = caught.value.stderr.splitlines()
-    assert line.startswith("error: MODULES=cuda/13.0 gcc, but this shell has no command `module`: source")
+        bash("echo still here", SITE_ENV=f"{tmp_path}/site.env", MODULES=modules)
+    assert said in caught.value.stderr
     assert caught.value.stdout == ""
-
-
-def test_modules_are_loaded_or_the_job_ends(tmp_path: Path) -> None:
-    site = tmp_path / "site.env"
-    site.write_text('module() { echo "$@"; [ "$2" != none ]; }\n')
-    assert bash("true", SITE_ENV=str(site), MODULES="cuda gcc") == ["load cuda gcc"]
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        bash("echo still here", SITE_ENV=str(site), MODULES="none")
-    assert "still here" not in caught.value.stdout
-    assert "`module load none` failed" in caught.value.stderr
 
 
 def test_the_site_has_the_last_word(tmp_path: Path) -> None:
     site = tmp_path / "site.env"
-    site.write_text("PYTHON=/opt/python\n")
-    assert bash("bash -c 'echo $PYTHON'", SITE_ENV=str(site), PYTHON="mine") == ["/opt/python"]
-
-
-def test_a_site_that_is_not_there_is_not_passed_over() -> None:
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        bash("echo still here", SITE_ENV="/no/such/site.env")
-    assert "error: SITE_ENV=/no/such/site.env does not exist" in caught.value.stderr
-    assert caught.value.stdout == ""
+    site.write_text('PYTHON=/opt/python\nmodule() { echo "$@"; }\n')
+    said = bash("bash -c 'echo $PYTHON'", SITE_ENV=str(site), PYTHON="mine", MODULES="cuda gcc")
+    assert said == ["load cuda gcc", "/opt/python"]
 
 
 def test_the_example_of_a_site_sets_nothing_as_it_is() -> None:

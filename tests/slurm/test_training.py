@@ -130,23 +130,3 @@ def test_the_commands_of_a_prepared_fork_train_its_arms(
     mine, fast = (steps(trained.disturbed / f"forks/2/{arm}-1", arm)[-1] for arm in ("nothing", "fast"))
     assert_close({**mine, "stage": "run1"}, last, 0.0)
     assert fast["optimizer/learning_rate"] == 1e-2
-
-
-def test_a_stage_starts_alone_only_without_a_parent(cluster: Cluster, case: Case) -> None:
-    """conf/stage/run2.yaml says that run 2 continues run 1, which nobody has trained here. Slurm forgets old jobs, and
-    starts what depended on them."""
-    size = (f"--output={case.folder}/%x-%j.out", "--nodes=1", *SITE)
-    options = case.command("alone", "trainer.device=cpu", "trainer.num_steps=1", own_service=True)[1:]
-    submit = ("sbatch", "--parsable", *size, "launchers/run2_8k.sh", *options)
-    ends = []
-    for overrides in ((), ("stage.parent=",)):
-        job = cluster.run(*submit, *overrides, SITE_ENV=str(case.folder / "site.env"))
-        state = cluster.wait(job, timeout_s=600)
-        ends.append((state["JobState"], Path(state["StdOut"]).read_text()))
-    (orphan, why), (alone, log) = ends
-    assert orphan == "FAILED"
-    assert "failed: start: stage run2 continues stage run1, which has not finished in" in " ".join(
-        why.split()
-    )
-    assert alone == "COMPLETED", log
-    assert [record["step"] for record in steps(case.run_dir("alone"), "run2")] == [1]
