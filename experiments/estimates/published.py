@@ -33,7 +33,6 @@ H20 = Gpu(
     memory_bytes_s=4.0e12,
     nvlink_bytes_s=450e9,
     network_bytes_s=50e9,
-    pcie_bytes_s=64e9,
 )
 """NVIDIA publishes no data sheet for it; these figures are from resellers."""
 
@@ -110,7 +109,7 @@ class Row:
             return {"updates": updates_s(case, derates)}
         time: StepTime = estimate_step(case, estimate_memory(case), derates)
         parts = {**time.parts, STEP: time.seconds}
-        return {part: parts[part] for part in self.seconds}
+        return {part: parts[part] for part in self.seconds if part in parts}
 
     def factors(self, derates: Derates = FITTED) -> dict[str, float]:
         """Returns published over estimated seconds, part by part."""

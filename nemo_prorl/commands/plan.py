@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
-from statistics import fmean
-
-import yaml
 
 from nemo_prorl.cluster.plan.chain import asked_chain, missing_files
 from nemo_prorl.cluster.plan.estimate import estimate
 from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
-from nemo_prorl.cluster.plan.text import chain_text, hours_text, large, remaining_text, stage_text
+from nemo_prorl.cluster.plan.text import chain_text, hours_text, large, remaining_text
 from nemo_prorl.cluster.scale import text
 from nemo_prorl.cluster.scale.known import PAPER_MODEL, gpu_of, shape_of
 from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
@@ -30,9 +26,6 @@ KEY=VALUE   any option of `train --help`; it applies to every stage
 --memory and --time are estimates; docs/sizing.md says how good they are, and nemo_prorl/cluster/scale/ has their \
 formulas."""
 
-_MEAN, _NEWEST = "response/tokens_mean", 20
-"""The metric that --lengths-of reads, and of how many steps."""
-
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the plan of a chain or of one stage and returns exit code 0. Raises ConfigError for a chain that cannot
@@ -47,10 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         _check_limits(config.sampler)
     cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
-    response_share = given.response_share
-    if given.lengths_of is not None:
-        response_share = share_of_run(given.lengths_of)
-    asked = {"response_share": response_share, "informative_share": given.informative_share}
+    asked = {"response_share": given.response_share, "informative_share": given.informative_share}
     shares = {name: share for name, share in asked.items() if share is not None}
     shape, gpu = model or shape_of(PAPER_MODEL), gpu_of(given.gpu)
     cases = [
@@ -63,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     for config in chain:
         check_stage(config, cluster, model)
     check_handovers(chain)
-    lines = (stage_text if of_one_stage else chain_text)(chain, cluster, model)
-    show([*lines, *_records(cases), *_hours(cases, model), *remaining_text(missing_files(chain), model)])
+    lines = chain_text(chain, cluster, model, of_one_stage=of_one_stage)
+    show([*lines, *_hours(cases, model), *remaining_text(missing_files(chain), model)])
     return 0
 
 
@@ -94,45 +84,9 @@ def _add_estimates(parser: Parser) -> None:
     parser.add_argument(
         "--response-share", type=float, help="mean response length divided by the longest (default: 0.5)"
     )
-    parser.path("--lengths-of", "RUN_DIR", "takes --response-share from the newest steps of a run instead")
     parser.add_argument(
         "--informative-share", type=float, help="informative share of sampled prompts (default: 0.6)"
     )
-
-
-def share_of_run(run_dir: Path) -> float:
-    """Returns the mean response length over the longest that was allowed, in the newest steps of a run. Raises
-    ConfigError for a folder without steps."""
-    from nemo_prorl.run_folder.run import RunFolder
-
-    try:
-        limit = yaml.safe_load((run_dir / "resolved.yaml").read_text())["sampler"]["max_response_tokens"]
-        records = RunFolder(run_dir).records
-        return fmean([record[_MEAN] for record in records if _MEAN in record][-_NEWEST:]) / limit
-    except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"--lengths-of {run_dir} is no folder of a run that has made a step: name another, or write "
-            "--response-share."
-        ) from error
-
-
-def _records(cases: Sequence[Case]) -> list[str]:
-    """Returns a sentence on the size of what exp_manager.record_rollouts keeps; nothing if it is 0."""
-    from nemo_prorl.cluster.plan.text import large
-    from nemo_prorl.run_folder.records import BYTES_A_TOKEN
-
-    kept = [
-        (case.config.trainer.num_steps // every, case.sampled_rollouts * case.response_tokens * BYTES_A_TOKEN)
-        for case in cases
-        if (every := case.config.exp_manager.record_rollouts)
-    ]
-    if not kept:
-        return []
-    steps, total = sum(num for num, _ in kept), sum(num * size for num, size in kept)
-    return [
-        f"exp_manager.record_rollouts keeps {large(max(size for _, size in kept))} bytes of the largest step, "
-        f"{large(total)} of all {steps:,} that are recorded, and the compressed text of the responses."
-    ]
 
 
 def _hours(cases: Sequence[Case], model: Architecture | None) -> list[str]:

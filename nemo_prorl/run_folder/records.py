@@ -29,8 +29,6 @@ DIGESTS = "digests.jsonl"
 REMEASURED = "remeasured"
 CHECK = "check"
 """Key of a line's own hash, which shows whether the line is what was written."""
-BYTES_A_TOKEN = 12
-"""A token id and two log-probabilities in Parquet files; text and limits are compressed to less."""
 TOKENIZER = Path("rollouts", "tokenizer.json")
 
 

@@ -14,7 +14,6 @@ longest response in every stage; the number of steps does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
@@ -64,12 +63,3 @@ def estimate(config: RunConfig, model: Architecture | None) -> Cost:
     return Cost(
         num_steps=trainer.num_steps, response_tokens=tokens, gpu_hours=tokens / TOKENS_PER_GPU_S / 3600 * size
     )
-
-
-def between_checkpoints_s(config: RunConfig, step_s: float) -> float:
-    """Returns the seconds from one checkpoint to the next: the most that a crash costs, and twice what it costs on
-    average. A checkpoint is due by the number of steps or by the clock, whichever comes first."""
-    params = config.exp_manager.checkpoint_callback_params
-    by_number = params.every_n_train_steps or config.trainer.num_steps
-    by_clock = max(1, ceil(60 * params.every_minutes / step_s)) if params.every_minutes else by_number
-    return min(by_number, by_clock, config.trainer.num_steps) * step_s

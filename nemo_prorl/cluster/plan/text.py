@@ -16,41 +16,38 @@ from nemo_prorl.cluster.plan.estimate import (
     RESPONSE_SHARE,
     TOKENS_PER_GPU_S,
     Cost,
-    between_checkpoints_s,
     estimate,
 )
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig, StartFrom
+from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
 
 COSTS = ("stage", "response", "n", "steps", "tokens", "GPU h", "days", "may end early on")
 WIDTH = 80
 
 
-def chain_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
-    """Every stage: its cost, and its differences from its parent."""
-    lines = [*_heading(chain, cluster), *_cost_table(chain, chain, cluster, model)]
-    lines += ["", f"{chain[0].stage.name}: {_beginning(chain[0])}"]
-    for parent, config in pairwise(chain):
-        lines += [f"{config.stage.name}: {_beginning(config)}", *_changes(parent, config)]
-    return [*lines, "", *_explanation(model), *_crash(chain, cluster, model)]
-
-
-def stage_text(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
-    """The last stage of the chain: its cost, what it inherits, what it changes, and what it keeps."""
-    config, parent = chain[-1], chain[-2] if len(chain) > 1 else None
-    lines = [*_heading(chain, cluster), *_cost_table(chain[-1:], chain, cluster, model), ""]
-    own = set(differences(RunConfig(), config))
-    if parent is None:
-        lines += [f"{config.stage.name}: {_beginning(config)}", "", "Other than the default"]
-    else:
-        name = parent.stage.name
-        lines += [f"Inherited from {name}", *table(_inheritance(config), "ll")]
-        lines += ["", f"Other than in {name}", *_changes(parent, config)]
-        lines += ["", f"As in {name}, and other than the default"]
-        own -= differences(parent, config).keys()
-    lines += table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
-    return [*lines, "", *_explanation(model), *_crash(chain[-1:], cluster, model)]
+def chain_text(
+    chain: Chain, cluster: Cluster, model: Architecture | None, *, of_one_stage: bool = False
+) -> list[str]:
+    """Every stage: its cost, and its differences from its parent. of_one_stage: only the last one, and what it keeps of
+    its parent."""
+    shown = chain[-1:] if of_one_stage else chain
+    parents = {config.stage.name: parent for parent, config in pairwise(chain)}
+    names = " -> ".join(config.stage.name for config in chain)
+    lines = [names, f"on {cluster}, in {chain[-1].exp_manager.explicit_log_dir}", ""]
+    lines += [*_cost_table(shown, chain, cluster, model), ""]
+    for config in shown:
+        lines.append(f"{config.stage.name}: {_beginning(config)}")
+        if parent := parents.get(config.stage.name):
+            rows = [(key, old, "->", new) for key, (old, new) in differences(parent, config).items()]
+            lines += table(rows, "lrll") or ["  nothing else"]
+    if of_one_stage:
+        config, parent = chain[-1], parents.get(chain[-1].stage.name)
+        changed = differences(parent, config) if parent else {}
+        own = differences(RunConfig(), config).keys() - changed.keys()
+        lines += ["", f"{f'As in {parent.stage.name}, and other' if parent else 'Other'} than the default"]
+        lines += table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
+    return [*lines, "", *_explanation(model)]
 
 
 def remaining_text(missing: Mapping[str, str], model: Architecture | None) -> list[str]:
@@ -69,11 +66,6 @@ def remaining_text(missing: Mapping[str, str], model: Architecture | None) -> li
         parts = wrap(maker, WIDTH - 12, break_long_words=False, break_on_hyphens=False)
         lines.append("      " + " \\\n          ".join(parts))
     return lines
-
-
-def _heading(chain: Chain, cluster: Cluster) -> list[str]:
-    names = " -> ".join(config.stage.name for config in chain)
-    return [names, f"on {cluster}, in {chain[-1].exp_manager.explicit_log_dir}", ""]
 
 
 def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
@@ -111,30 +103,6 @@ def _beginning(config: RunConfig) -> str:
     return said + (f", {reset} reset" if reset else "") + (f", {kept} going on" if kept else "") + "."
 
 
-def _inheritance(config: RunConfig) -> list[tuple[str, str]]:
-    stage, parent = config.stage, config.stage.parent
-    is_best = stage.start_from is StartFrom.best
-    best = f"{parent}'s best checkpoint by {config.exp_manager.checkpoint_callback_params.monitor}"
-    of_parent = "that checkpoint's" if is_best else f"{parent}'s"
-    return [
-        ("weights", best if is_best else f"{parent}'s last"),
-        ("reference", "the same weights: KL begins at 0" if stage.reset_reference else of_parent),
-        ("optimizer", "none, its moments are cleared" if stage.reset_optimizer else f"{of_parent} moments"),
-        ("learning rate", "its schedule goes on"),
-        (
-            "data",
-            "none, every file begins again"
-            if stage.reset_data
-            else f"goes on where {parent} stopped; new files begin at their first row",
-        ),
-    ]
-
-
-def _changes(parent: RunConfig, config: RunConfig) -> list[str]:
-    rows = [(key, old, "->", new) for key, (old, new) in differences(parent, config).items()]
-    return table(rows, "lrll") or ["  nothing else"]
-
-
 def _explanation(model: Architecture | None) -> list[str]:
     size = "" if model is None else f", scaled to {large(model.num_parameters)} parameters"
     said = (
@@ -144,29 +112,6 @@ def _explanation(model: Architecture | None) -> list[str]:
     )
     tokens = f"tokens: of responses trained on, whose mean is {RESPONSE_SHARE:.0%} of the longest possible."
     return [tokens, said, "steps: at most. A stage ends earlier when its controller decides so."]
-
-
-def _crash(chain: Chain, cluster: Cluster, model: Architecture | None) -> list[str]:
-    costs = [(config, estimate(config, model)) for config in chain]
-    steps = [(config, 3600 * cost.gpu_hours / cost.num_steps / cluster.num_gpus) for config, cost in costs]
-    return crash_text(steps, cluster)
-
-
-def crash_text(steps: Sequence[tuple[RunConfig, float]], cluster: Cluster) -> list[str]:
-    """Returns lines on the cost of a crash in the stage where it is highest. `steps`: (stage, seconds per step)."""
-    costs = [(between_checkpoints_s(config, step_s), config) for config, step_s in steps]
-    seconds, config = max(costs, key=lambda cost: cost[0])
-    params, hours = config.exp_manager.checkpoint_callback_params, seconds * cluster.num_gpus / 3600
-    rules = [
-        f"{value:g} {unit}"
-        for value, unit in ((params.every_n_train_steps, "steps"), (params.every_minutes, "minutes"))
-        if value
-    ]
-    rule = f"a checkpoint every {' or '.join(rules)}" if rules else "no checkpoint before the stage's end"
-    return [
-        f"A crash loses {rounded(hours / 2)} GPU h on average and {rounded(hours)} at most ({seconds / 60:,.0f} min; "
-        f"{rule}), and the time of the next start."
-    ]
 
 
 def hours_text(of_papers: float, of_steps: tuple[float, float]) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from time import perf_counter
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale import roofline
-from nemo_prorl.cluster.scale.known import GPUS
+from nemo_prorl.cluster.scale.known import GPUS, Gpu
 from nemo_prorl.cluster.scale.layouts import plan_of
+from nemo_prorl.cluster.scale.roofline import Derates, logprobs_s, sampling_s, updates_s
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.engines.megatron import cpu
@@ -20,7 +21,7 @@ NUM_RECENT = 20
 """Steps of this run whose times count."""
 CPU_RANGE = (2 / 3, 4.0)
 """The ends of the range on a CPU over the estimate, which knows neither how much of its speed in matrix products a pass
-reaches nor what else the machine does (steps of models with 0.3M and 0.6M parameters took 0.9 to 3.1 times
+reaches nor what else the machine does (steps of models with 0.3M and 0.6M parameters took 0.8 to 3 times
 the estimate)."""
 NOTABLE = 1.5
 """How many times faster fp32 has to be for the advice to use it."""
@@ -97,21 +98,15 @@ def _step_on_cpu(case: Case) -> StepHere:
 
 
 def cpu_seconds(case: Case, flops: float) -> float:
-    """Returns the least time of a step on CPUs that reach `flops` operations per second and rank in matrix products:
-    all passes, and the sampler's loop."""
-    config = case.config
-    # The first of a step's updates computes its old log-probabilities itself, unless the KL is in the reward.
-    old = 1.0 if config.algorithm.takes_kl_from_rewards else 1.0 - 1.0 / config.trainer.updates_per_step
-    passes = case.sampled_rollouts + (old + config.measures_kl) * case.prepared_rollouts
-    rollout = roofline.mean_rollout(case)
-    operations = passes * sum(rollout.forward)
-    operations += case.trained_rollouts * sum(rollout.update(config.model.recompute))
-    num_sequences = case.sampled_rollouts / case.num_engines
-    tokens = num_sequences * case.response_tokens
-    at_a_time = min(num_sequences, config.sampler.max_sequences)
-    steps = max(tokens / at_a_time, float(config.sampler.max_response_tokens))
-    step_s = roofline.LOOP_STEP_S + roofline.EAGER_LAYER_S * case.model.num_layers
-    return operations / flops / case.cluster.num_gpus + steps * step_s + tokens * roofline.LOOP_SEQUENCE_S
+    """Returns the least time of a step on CPUs that reach `flops` operations per second and rank in matrix products: by
+    the roofline, of a machine whose memory and links take no time."""
+    cpu = Gpu(
+        name="cpu", memory_gib=inf, flops=flops, memory_bytes_s=inf, nvlink_bytes_s=inf, network_bytes_s=inf
+    )
+    sampler = replace(case.config.sampler, enforce_eager=True)
+    case = replace(case, gpu=cpu, config=replace(case.config, sampler=sampler))
+    peak = Derates(sampling=1.0, matrices=1.0, half_width=0.0)
+    return sampling_s(case, sampler.max_sequences, peak) + logprobs_s(case, peak) + updates_s(case, peak)
 
 
 def measured_flops(widths: tuple[int, int], precision: Precision, num_threads: int) -> float:

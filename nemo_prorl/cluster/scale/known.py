@@ -31,18 +31,16 @@ class Gpu:
     """Bandwidth to all other GPUs of the node together, one direction."""
     network_bytes_s: float
     """Bandwidth to other nodes, one direction."""
-    pcie_bytes_s: float
-    """Bandwidth to the host, one direction."""
 
 
 _H100 = Gpu(
     name="h100", memory_gib=79.1, flops=989.4e12, memory_bytes_s=3.35e12,
-    nvlink_bytes_s=450e9, network_bytes_s=50e9, pcie_bytes_s=64e9,
+    nvlink_bytes_s=450e9, network_bytes_s=50e9,
 )  # fmt: skip
 _H200 = replace(_H100, name="h200", memory_gib=139.8, memory_bytes_s=4.8e12)
 _A100 = Gpu(
     name="a100", memory_gib=79.2, flops=312e12, memory_bytes_s=2.039e12,
-    nvlink_bytes_s=300e9, network_bytes_s=25e9, pcie_bytes_s=32e9,
+    nvlink_bytes_s=300e9, network_bytes_s=25e9,
 )  # fmt: skip
 GPUS = {gpu.name: gpu for gpu in (_H100, _H200, _A100)}
 

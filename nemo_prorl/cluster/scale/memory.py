@@ -26,8 +26,6 @@ FRAGMENTATION, GROWING_FRAGMENTATION = 1.12, 1.05
 """Memory that torch reserves, as a multiple of what is in use, because packed passes vary in their number of tokens
 (experience: 1.10 to 1.25; not measured here). The second applies with expandable_segments, which the trainer sets if
 the sampler has one GPU."""
-GRAPH_SEQUENCES = 512
-"""Largest number of sequences for which vLLM captures CUDA graphs on an H100 (vllm/config/vllm.py, 0.32)."""
 CUDA_GRAPH_BYTES = 1 * GIB
 """vLLM's captured graphs (vLLM prints the true figure when it starts)."""
 PREFILL_TOKENS = 16384

@@ -1,8 +1,8 @@
 """Estimates the time of a step by a roofline: what operations, bytes and the sampler's loop take at least, each at the
 share of its peak that published systems reach.
 
-It is a floor: grading, validation, checkpoints, restarts and further rounds of dynamic sampling come on top. Constants
-marked "fitted" are from experiments/estimates/fit.py, which fits them to published step times.
+It is a floor: grading, the refit, validation, checkpoints, restarts and further rounds of dynamic sampling come on top.
+Constants marked "fitted" are from experiments/estimates/fit.py, which fits them to published step times.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from nemo_prorl.cluster.scale.memory import (
     Memory,
     element_bytes,
     kv_bytes_a_token,
-    optimizer_bytes,
-    parameters_on_rank,
     trained_on_rank,
 )
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import Recompute
 from nemo_prorl.data.batch import PASSES_A_CHUNK
-from nemo_prorl.engines.megatron.architecture import Architecture, hf_shapes
+from nemo_prorl.engines.megatron.architecture import Architecture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ class Derates:
     """Share of the sampling bound."""
     matrices: float = 0.45
     """Share of peak FLOPs in the matrix products of a pass of very many tokens through a very wide model."""
-    half_width: float = 870.0
+    half_width: float = 850.0
     """Hidden size at which a pass of very many tokens reaches half of that."""
 
     def of_pass(self, num_tokens: float, width: int, gpu: Gpu) -> float:
@@ -45,11 +43,11 @@ class Derates:
 
 
 FITTED = Derates()
-RANGE = (0.63, 2.26)
+RANGE = (0.64, 2.27)
 """Published seconds of whole steps over their estimates, the least and the most of the rows that were fitted."""
 SMALL_MODEL = 3e9
 """Parameters below which published runs took much longer than the range (docs/sizing.md)."""
-SMALL_MODEL_FACTOR = (3.3, 6.0)
+SMALL_MODEL_FACTOR = (3.4, 6.0)
 """Published over estimated seconds of DeepScaleR as two users ran it, and of ProRL in all; none of them was fitted."""
 
 ATTENTION_SHARE = 0.5
@@ -64,10 +62,8 @@ EAGER_LAYER_S = 60e-6
 """Additional time per layer without CUDA graphs: a dozen launches of 5 us."""
 ALL_REDUCE_S = 15e-6
 """Latency of one small all-reduce over NVLink."""
-TENSOR_S = 0.5e-3
-"""Overhead of gathering, checking and placing one tensor of a refit, in addition to its bytes."""
-BANDWIDTH_SHARE, LINK_SHARE = 0.8, 0.7
-"""Shares of the memory's bandwidth for contiguous tensors, and of a link's in collectives of large tensors."""
+LINK_SHARE = 0.7
+"""Share of a link's bandwidth in collectives of large tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +97,6 @@ def estimate_step(case: Case, memory: Memory, derates: Derates = FITTED) -> Step
             "sampling": sampling_s(case, memory.num_places, derates),
             "passes": logprobs_s(case, derates),
             "updates": updates_s(case, derates),
-            "refit": refit_s(case),
         }
     )
 
@@ -155,18 +150,15 @@ def sampling_s(case: Case, num_places: int, derates: Derates = FITTED) -> float:
 
 
 def logprobs_s(case: Case, derates: Derates = FITTED) -> float:
-    """Returns the time of the log-probability passes: the policy's, and the reference's with its copies to the GPU. The
-    policy's is that over all rollouts, as in the published rows, although a first update computes its own."""
+    """Returns the time of the log-probability passes: the policy's, and the reference's. The policy's is that over all
+    rollouts, as in the published rows, although a first update computes its own."""
     config, num_rollouts = case.config, case.prepared_rollouts
     num_tokens = num_rollouts * case.rollout_tokens
     micro_batches = num_tokens / config.trainer.micro_batch_tokens / case.data_parallel
     bubble = _bubble(case, min(PASSES_A_CHUNK, micro_batches))
     policy = num_rollouts * _passes_s(case, mean_rollout(case).forward, num_tokens, derates) * (1 + bubble)
     policy += 2 * _all_reduce_s(case, num_tokens)
-    weights = element_bytes(config) * parameters_on_rank(case.model, config, 0)
-    # The reference is copied twice: for the groups that are graded when sampling ends, and for the rest.
-    reference = policy + 2 * weights / (case.gpu.pcie_bytes_s * LINK_SHARE)
-    return policy + reference * config.measures_kl
+    return policy * (1 + config.measures_kl)
 
 
 def updates_s(case: Case, derates: Derates = FITTED) -> float:
@@ -189,21 +181,6 @@ def gradient_exchange_s(case: Case) -> float:
     each = 4 + element_bytes(config) if config.trainer.distributed_optimizer else 2 * 4
     moved = each * trained_on_rank(case.model, config, 0) * (replicas - 1) / replicas
     return moved / (_link(case, case.cluster.num_gpus) * LINK_SHARE)
-
-
-def refit_s(case: Case) -> float:
-    """Returns the time to give the sampler new weights, and with sampler.release_memory to move the optimizer's states
-    to the host and back: every rank gathers every tensor of its replica, checks it and keeps its share."""
-    model, config = case.model, case.config
-    ranks = config.trainer.tensor_parallel * config.trainer.pipeline_parallel
-    whole = element_bytes(config) * model.num_parameters
-    gather = whole * (ranks - 1) / ranks / (_link(case, ranks) * LINK_SHARE)
-    place = 3 * whole / (case.gpu.memory_bytes_s * BANDWIDTH_SHARE)
-    num_tensors = len(hf_shapes(model))
-    moved = 0.0
-    if config.sampler.release_memory:
-        moved = 2 * optimizer_bytes(trained_on_rank(model, config, 0), config, case.data_parallel)
-    return gather + place + num_tensors * TENSOR_S + moved / (case.gpu.pcie_bytes_s * LINK_SHARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.plan.text import crash_text, range_text, table
+from nemo_prorl.cluster.plan.text import range_text, table
 from nemo_prorl.cluster.scale.known import Gpu
 from nemo_prorl.cluster.scale.layouts import StagePlan, overrides
-from nemo_prorl.cluster.scale.memory import GIB, GRAPH_SEQUENCES, PLANNED_SHARE
+from nemo_prorl.cluster.scale.memory import GIB, PLANNED_SHARE
 from nemo_prorl.cluster.scale.roofline import RANGE, SMALL_MODEL, SMALL_MODEL_FACTOR
 from nemo_prorl.engines.megatron.architecture import Architecture
 
@@ -42,10 +42,6 @@ def memory_text(plans: Sequence[StagePlan], gpu: Gpu) -> list[str]:
         places += (
             f" vLLM would start {most:,}, preempt some when the cache is full, and recompute them: write "
             f"sampler.max_sequences={last.num_fitting}."
-        )
-    if min(most, last.num_fitting) > GRAPH_SEQUENCES:
-        places += (
-            f" More than {GRAPH_SEQUENCES} at a time run without CUDA graphs, which the estimate ignores."
         )
     vllm = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.vllm_parts.items())
     host = ", ".join(f"{name} {size / GIB:.1f}" for name, size in last.host.items())
@@ -79,7 +75,7 @@ def time_text(plans: Sequence[StagePlan], cluster: Cluster, model: Architecture)
     low, high = RANGE
     said = [
         f"step: published steps took {low:g} to {high:g} times the sum of these parts. It is a floor: grading, "
-        "validation, checkpoints, restarts and further rounds of dynamic sampling come on top."
+        "refit, validation, checkpoints, restarts and further rounds of dynamic sampling come on top."
     ]
     if model.num_parameters < SMALL_MODEL:
         less, more = SMALL_MODEL_FACTOR
@@ -89,14 +85,7 @@ def time_text(plans: Sequence[StagePlan], cluster: Cluster, model: Architecture)
         )
     if any(plan.config.sampler.ahead for plan in plans):
         said.append("What sampler.ahead hides of the sampling is not subtracted.")
-    last = [(plan.config, plan.time.high_s) for plan in plans]
-    return [
-        "Seconds of a step",
-        *table(rows, "l" + "r" * (len(head) - 2) + "l"),
-        "",
-        *said,
-        *crash_text(last, cluster),
-    ]
+    return ["Seconds of a step", *table(rows, "l" + "r" * (len(head) - 2) + "l"), "", *said]
 
 
 def step_hours(plans: Sequence[StagePlan], cluster: Cluster) -> tuple[float, float]:

@@ -1,7 +1,5 @@
 """Tests of the output of `plan`."""
 
-import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -42,14 +40,6 @@ def test_the_recipe_at_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
     assert [added, "-", "->", "10000"] in [line.split() for line in after.splitlines()]
 
 
-def test_the_bytes_of_recorded_rollouts(capsys: pytest.CaptureFixture[str]) -> None:
-    """Run 1 samples ceil(256 x 1.12 / 0.6) = 478 prompts a step, 16 times, with 4,096 tokens of 12 bytes."""
-    said = " ".join(plan(capsys, "stage=run1", "exp_manager.record_rollouts=20").split())
-    assert 478 * 16 * 4096 * 12 == 375_914_496
-    assert "record_rollouts keeps 376 M bytes of the largest step, 7.52 B of all 20 that are recorded" in said
-    assert "record_rollouts" not in plan(capsys, "stage=run1")
-
-
 @pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
@@ -61,27 +51,14 @@ def test_the_bytes_of_recorded_rollouts(capsys: pytest.CaptureFixture[str]) -> N
         ("stage=run8", "--memory", "--time"),
     ],
 )
-def test_it_fits_the_terminal(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No table has to be folded, and every sentence is folded once: a line ends where the next word has no room."""
+def test_tables_fit_the_terminal(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     rows = [line for line in plan(capsys, *arguments).splitlines() if line.startswith("  ")]
     assert max(map(len, rows)) <= 80
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("TERM", "xterm")
-    lines = plan(capsys, *arguments).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert [line for line in lines if line != line.rstrip()] == []
-    assert [line for line in lines if line.startswith("  ")] == rows
-    for line, following in pairwise(lines[2:]):
-        if line[:1].strip() and not line.endswith((".", ":")) and following[:1].islower():
-            assert len(line) + 1 + len(following.split()[0]) > 80, (line, following)
 
 
 @pytest.mark.parametrize(
     ("arguments", "of_papers", "of_steps"),
-    [((), "16,000", "1,679-6,023"), (("stage=run1",), "2,286", "231-829")],
+    [((), "16,000", "1,697-6,020"), (("stage=run1",), "2,286", "233-828")],
 )
 def test_both_estimates_of_the_gpu_hours_stand_side_by_side(
     arguments: tuple[str, ...], of_papers: str, of_steps: str, capsys: pytest.CaptureFixture[str]
@@ -106,49 +83,24 @@ def test_hours_of_steps_that_do_not_fit_are_not_estimated(capsys: pytest.Capture
     assert "The time of a step is not estimated (plan --time): stage run1: updates would need" in said
 
 
-def test_columns_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = plan(capsys).splitlines()
-    head = next(line for line in lines if line.startswith("  stage"))
-    for row in (line for line in lines if line.startswith(("  run", "  total"))):
-        for column in ("steps", "tokens", "GPU h", "days"):
-            end = head.index(column) + len(column)
-            assert row[end - 1] not in " "
-            assert row[end : end + 2].strip() == ""
-
-
-def test_one_stage_says_what_it_inherits_changes_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_stage_says_how_it_begins_what_it_changes_and_what_it_keeps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     said = plan(capsys, "stage=run6")
     assert said.startswith("run1 -> run2 -> run3 -> run4 -> run5 -> run6\n")
-    inherited, rest = said.split("Inherited from run5\n")[1].split("Other than in run5\n")
-    for what in ("weights", "reference", "optimizer", "learning rate", "data"):
-        assert f"\n  {what}" in "\n" + inherited
-    changed, kept = rest.split("As in run5, and other than the default\n")
+    beginning = "run6: run5's last weights, reference and optimizer reset, data going on.\n"
+    changed, kept = said.split(beginning)[1].split("As in run5, and other than the default\n")
     assert changed.split() == ["sampler.num_rollouts", "16", "->", "32"]
     kept = kept.split("\n\n")[0]
     assert "shaping.termination_factor" in kept
     assert "sampler.num_rollouts" not in kept
     assert "algorithm.clip_high" not in kept  # the default
-
-
-def test_one_stage_keeps_apart_what_is_kept_and_what_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=true"]
-    said = plan(capsys, "stage=run2", *flags)
-    assert "run1's best checkpoint by validation/domain_mean_score" in said
-    assert "that checkpoint's moments" in said
-    assert "every file begins again" in said
-    assert "run2: run1's best weights, data reset, reference and optimizer going on." in plan(capsys, *flags)
-
-
-def test_a_chain_of_the_users(capsys: pytest.CaptureFixture[str]) -> None:
-    said = plan(capsys, "stage=demo2", "--config-name", "laptop", "--nodes", "1", "--gpus-per-node", "2")
-    assert said.startswith("demo1 -> demo2\non 1 x 2 GPUs, in runs/laptop\n")
-
-
-def test_overrides_hold_for_all_stages_and_are_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
-    said = plan(capsys, "trainer.num_steps=10")
-    assert "trainer.num_steps" not in said
-    assert "  total" in said
-    assert " 80 " in next(line for line in said.splitlines() if line.startswith("  total"))
+    beginning = "run2: run1's best weights, data reset, reference and optimizer going on."
+    assert beginning in plan(capsys, "stage=run2", *flags)
+    own = plan(capsys, "stage=demo1", "--config-name", "laptop", "--nodes", "1", "--gpus-per-node", "2")
+    assert own.startswith("demo1\non 1 x 2 GPUs, in runs/laptop\n")
+    assert "Other than the default\n" in own
 
 
 @pytest.mark.medium
@@ -182,13 +134,8 @@ def test_missing_files_come_with_what_makes_them(tmp_path: Path) -> None:
     assert makers["data/eurus/train.parquet"] == "python -m nemo_prorl data build eurus"
     assert makers["data/reasoning_gym/validation.parquet"] == "python -m nemo_prorl data build reasoning_gym"
     assert "data build" not in makers["data/eval/ifeval.parquet"]
-    assert makers["models/DeepSeek-R1-Distill-Qwen-1.5B"].startswith(
-        "hf download deepseek-ai/DeepSeek-R1-Distill-Q"
-    )
-
-
-def test_a_model_and_data_that_nobody_named_are_still_to_do() -> None:
-    assert list(missing_files((RunConfig(),))) == ["model.path", "data.train"]
+    assert makers["models/DeepSeek-R1-Distill-Qwen-1.5B"].startswith("hf download deepseek-ai/DeepSeek-R1")
+    assert list(missing_files((RunConfig(),))) == ["model.path", "data.train"], "nobody has named them"
 
 
 def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +146,7 @@ def test_memory_and_time_of_the_recipe(capsys: pytest.CaptureFixture[str]) -> No
     heads = [row for row in rows if row[1:] == ["sampling", "passes", "updates", "refit"]]
     assert [row[0] for row in heads] == ["run1", "run8"]
     assert sum(row[0] == "total" for row in rows) == 2
-    times = {row[0]: row[-1] for row in rows if len(row) == 9}
+    times = {row[0]: row[-1] for row in rows if len(row) == 8}
     assert times == {f"run{i}": "sampling" for i in range(1, 9)}
 
 
@@ -222,20 +169,6 @@ def test_more_responses_than_an_engine_holds_come_with_what_to_write(
         plan(capsys, "--memory", "stage=run1", "--nodes", "1", f"sampler.max_sequences={wanted}").split()
     )
     assert "vLLM would start" not in said
-    many = ["--gpu", "h200", "sampler.max_sequences=600"]
-    assert "More than 512 at a time run without CUDA graphs" in " ".join(
-        plan(capsys, "--memory", "stage=run1", "--nodes", "1", *many).split()
-    )
-
-
-@pytest.mark.parametrize("how", [(), ("--time",)])
-def test_what_a_crash_costs_is_said(how: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    said = " ".join(plan(capsys, "stage=run1", *how).split())
-    assert "GPU h on average and" in said
-    assert "a checkpoint every 20 steps or 15 minutes" in said
-    rules = ["every_minutes=0", "every_n_train_steps=0"]
-    none = [f"exp_manager.checkpoint_callback_params.{rule}" for rule in rules]
-    assert "no checkpoint before the stage's end" in " ".join(plan(capsys, "stage=run1", *how, *none).split())
 
 
 @pytest.mark.medium
@@ -265,26 +198,6 @@ def test_a_plan_or_an_estimate_that_cannot_be_is_one_sentence_and_exit_code_2(
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert must_say in said.err
-
-
-def test_lengths_of_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "resolved.yaml").write_text("sampler: {max_response_tokens: 400}\n")
-    lengths = [400] * 30 + [100] * 20  # only the newest steps count
-    records = (f'{{"step": 1, "stage": "main", "response/tokens_mean": {length}}}\n' for length in lengths)
-    (tmp_path / "metrics.jsonl").write_text("".join(records))
-    said = plan(capsys, "--time", "stage=run1", "--response-share", "0.25")
-    assert plan(capsys, "--time", "stage=run1", "--lengths-of", str(tmp_path)) == said
-
-
-@pytest.mark.parametrize("metrics", [None, "", '{"step": 1, "stage": "main"}\n'])
-def test_lengths_of_a_folder_without_steps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: str | None
-) -> None:
-    (tmp_path / "resolved.yaml").write_text("sampler: {max_response_tokens: 400}\n")
-    if metrics is not None:
-        (tmp_path / "metrics.jsonl").write_text(metrics)
-    assert cli.main(["plan", "--lengths-of", str(tmp_path)]) == 2
-    assert "is no folder of a run that has made a step" in capsys.readouterr().err
 
 
 def test_little_is_not_called_nothing(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

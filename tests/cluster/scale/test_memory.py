@@ -16,7 +16,6 @@ from nemo_prorl.cluster.scale.memory import (
     kv_bytes_a_token,
     layer_activation_bytes,
     num_communicators,
-    optimizer_bytes,
     parameters_on_rank,
 )
 from nemo_prorl.cluster.scale.workload import Case
@@ -26,7 +25,6 @@ from nemo_prorl.config import (
     CorrectionLevel,
     LayerSpec,
     ModelConfig,
-    Precision,
     Recompute,
     RunConfig,
     SamplerConfig,
@@ -92,16 +90,6 @@ def test_ranks_hold_the_whole_model_and_nothing_else_but_norms_and_tied_embeddin
     )
     second_embedding = model.vocab_size * model.hidden_size if model.tied and pipeline > 1 else 0
     assert held - (tensor - 1) * norms - second_embedding == model.num_parameters
-
-
-def test_training_states_of_a_parameter() -> None:
-    """16 bytes per parameter in mixed precision (arXiv 1910.02054, section 3.1) and 2 more for gradients in fp32."""
-    bf16, fp32 = config(), config(model={"precision": Precision.fp32})
-    assert gradient_bytes(10) == 40
-    assert optimizer_bytes(10, bf16, 1) == 120
-    assert optimizer_bytes(10, fp32, 1) == 80
-    assert optimizer_bytes(10, bf16, 4) == 30
-    assert optimizer_bytes(10, config(distributed_optimizer=False), 4) == 120
 
 
 def test_kv_cache_by_hand() -> None:
