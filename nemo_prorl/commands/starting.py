@@ -46,15 +46,11 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
     if rank_from_environment() == 0:  # the only one that has loggers
         check_loggers(config.exp_manager)
     check_nemo(config.exp_manager)
-    check_monitor(config.exp_manager.checkpoint_callback_params.monitor)
-
-
-def check_monitor(name: str) -> None:
-    """Raises ConfigError for a metric that no run has, because a run would then keep no best checkpoint."""
-    if not metric_doc(name):
-        hint = did_you_mean(name, METRICS, "docs/reference/metrics.md lists them.", cutoff=0.6)
+    monitor = config.exp_manager.checkpoint_callback_params.monitor
+    if not metric_doc(monitor):  # the run would keep no best checkpoint
+        hint = did_you_mean(monitor, METRICS, "docs/reference/metrics.md lists them.")
         raise ConfigError(
-            f"exp_manager.checkpoint_callback_params.monitor={name} is not a metric of a run: {hint}"
+            f"exp_manager.checkpoint_callback_params.monitor={monitor} is not a metric of a run: {hint}"
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -42,6 +41,7 @@ from nemo_prorl.config.sections.checks import one_line, require
 
 SCHEMA = "run_config"
 """Name of RunConfig in the defaults of YAML files, where it comes first."""
+ConfigStore.instance().store(name=SCHEMA, node=RunConfig)
 GIVEN = "given"
 """Hydra's name for a file outside conf/, which can use the groups of conf/ too."""
 OTHERS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("other_trainers.yaml").read_text("utf-8"))
@@ -55,7 +55,6 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
     wrong type or out of range. Reads only YAML files; commands/starting.py checks the other files and the machine.
     """
     choices, settings = _read_overrides(overrides, conf_dir)
-    _store_schema()
     if config_name.endswith((".yaml", ".yml")):
         ConfigStore.instance().store(name=GIVEN, node=_load(Path(config_name)))
         source, config_name = config_name, GIVEN
@@ -133,12 +132,6 @@ def _of_files(config_name: str, choices: Sequence[str], conf_dir: Path) -> DictC
         return hydra.compose(config_name, overrides=list(choices))
 
 
-@functools.cache
-def _store_schema() -> None:
-    """Registers RunConfig with Hydra, once per process, because that takes a large part of the time of `compose`."""
-    ConfigStore.instance().store(name=SCHEMA, node=RunConfig)
-
-
 def _read_overrides(texts: Sequence[str], conf_dir: Path) -> tuple[list[str], list[tuple[Option, str, Any]]]:
     """Returns (GROUP=NAME choices for Hydra, one (option, entry, value) per option to set). The entry is the key in a
     mapping, or "" to set the whole option. Raises ConfigError."""
@@ -150,7 +143,7 @@ def _read_overrides(texts: Sequence[str], conf_dir: Path) -> tuple[list[str], li
         if key in groups:
             names, choice = conf_names(conf_dir, key), override.value()
             if not override.is_delete() and choice not in (*names, None):
-                hint = did_you_mean(str(choice), names, f"there are {', '.join(names)}.", prefix=f"{key}=")
+                hint = did_you_mean(str(choice), names, f"there are {', '.join(names)}.")
                 raise ConfigError(f"{key}={choice} names no file of conf/{key}/: {hint}")
             choices.append(text)
             continue

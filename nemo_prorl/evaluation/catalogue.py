@@ -74,6 +74,6 @@ def get(name: str) -> Benchmark:
     """Returns the benchmark. Raises ConfigError for an unknown name."""
     name = ALIASES.get(name, name)
     if name not in BENCHMARKS:
-        hint = did_you_mean(name, BENCHMARKS, f"there are {', '.join(BENCHMARKS)}.", cutoff=0.5)
+        hint = did_you_mean(name, BENCHMARKS, f"there are {', '.join(BENCHMARKS)}.")
         raise ConfigError(f"{name} is not a benchmark: {hint}")
     return BENCHMARKS[name]

@@ -84,12 +84,14 @@ def test_the_same_entropy_is_too_low_before_the_target_has_moved():
         assert moved == pytest.approx(0.015 if is_low else 0.005)
 
 
-@pytest.mark.parametrize("options", [{"entropy_target_end": 0.1}, {"entropy_anneal_steps": 100}])
-def test_a_schedule_needs_its_end_and_its_length(options):
-    with pytest.raises(ConfigError, match="belong together"):
-        replace(ADAPTIVE, **options)
-
-
-def test_a_schedule_needs_a_bonus_that_follows_it():
-    with pytest.raises(ConfigError, match=r"write algorithm\.entropy_bonus=adaptive as well"):
-        replace(ANNEALED, entropy_bonus=EntropyBonus.fixed)
+@pytest.mark.parametrize(
+    ("whole", "options"),
+    [
+        (ADAPTIVE, {"entropy_target_end": 0.1}),
+        (ADAPTIVE, {"entropy_anneal_steps": 100}),
+        (ANNEALED, {"entropy_bonus": EntropyBonus.fixed}),
+    ],
+)
+def test_a_schedule_needs_its_end_its_length_and_a_bonus_that_follows_it(whole, options):
+    with pytest.raises(ConfigError, match=r"write both above 0, .* with algorithm\.entropy_bonus=adaptive"):
+        replace(whole, **options)

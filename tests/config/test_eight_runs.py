@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 
 from nemo_prorl.cluster.plan.chain import Chain, load_chain, missing_files, paper_stages
 from nemo_prorl.config import ControllerAction, ControllerMode, RunConfig, StartFrom
@@ -90,24 +89,6 @@ def test_what_we_chose_where_the_papers_are_silent(runs: dict[str, RunConfig]) -
             assert config.stage.reset_data is False
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
-def test_what_we_chose_is_marked_in_the_file(name: str) -> None:
-    """A reader of the YAML can tell the papers' settings from our choices."""
-    lines = (CONF_DIR / "stage" / f"{name}.yaml").read_text().splitlines()
-    (_, *_, penalised, reset) = next(row for row in PAPERS if row[0] == name)
-    marks = {
-        "reset_reference": reset is None,
-        "reset_optimizer": reset is None,
-        "reset_data": True,
-        "termination_factor": penalised is not False,
-        "num_steps": name != "run8",
-    }
-    for option, is_ours in marks.items():
-        for line in (line for line in lines if line.lstrip().startswith(f"{option}:")):
-            is_marked = "our" in line or "as in run 4" in line
-            assert is_marked is is_ours, line
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_what_never_changes(runs: dict[str, RunConfig], name: str) -> None:
     config = runs[name]
@@ -151,14 +132,6 @@ def test_the_controller_ends_a_run_on_what_ended_it(
 
 def test_longer_responses_do_not_end_the_run_that_makes_room_for_them(runs: dict[str, RunConfig]) -> None:
     assert runs["run8"].controller.response_length is ControllerAction.ignore
-
-
-@pytest.mark.parametrize("name", NAMES[1:])
-def test_a_child_says_itself_what_it_inherits(name: str) -> None:
-    written = yaml.safe_load((CONF_DIR / "stage" / f"{name}.yaml").read_text())["stage"]
-    assert set(written) == {
-        "name", "parent", "start_from", "reset_reference", "reset_optimizer", "reset_data",
-    }  # fmt: skip
 
 
 def test_what_has_degraded_does_not_become_the_reference(recipe: Chain) -> None:

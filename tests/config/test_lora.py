@@ -86,12 +86,3 @@ def test_other_factors_are_refused_unless_the_stage_begins_with_a_reset(
         return
     with pytest.raises(ConfigError, match=f"step 7 of stage run1, .*{must_say}"):
         check_same_factors(config, start)
-
-
-def test_a_checkpoint_of_an_earlier_version_trained_all_weights(tmp_path: Path) -> None:
-    start = a_start(tmp_path, {}, is_resume=True)
-    mark = tmp_path / "policy" / CHECKPOINT_MARK
-    mark.write_text(json.dumps({"precision": "fp32"}))
-    check_same_factors(compose("laptop", [], conf_dir=CONF_DIR), start)
-    with pytest.raises(ConfigError, match="trained all weights, and lora"):
-        check_same_factors(compose("laptop", ["lora.rank=8"], conf_dir=CONF_DIR), start)

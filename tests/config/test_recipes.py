@@ -197,13 +197,6 @@ def test_every_value_says_where_it_is_from(recipe: str) -> None:
     assert [line for line in values if "  # " not in line] == []
 
 
-def test_nothing_in_the_code_knows_a_recipe() -> None:
-    """Recipes are files: adding or removing one needs no change of the code."""
-    chosen = re.compile(r"recipe=\w|conf/recipe/")
-    for path in (ROOT / "nemo_prorl").rglob("*.py"):
-        assert not chosen.search(path.read_text()), path
-
-
 # docs/recipes.md
 
 

@@ -1,1 +1,1 @@
-"""The sections of options, each in the file of its name: trainer.py declares `trainer.*`."""
+"""The sections of options, each a dataclass: TrainerConfig in trainer.py declares `trainer.*`."""

@@ -2,67 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from enum import Enum
-from math import isfinite
+from dataclasses import dataclass
+from enum import StrEnum
 
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
-
-class KlEstimator(Enum):
-    """Schulman's three estimators of KL(current || reference), http://joschu.net/blog/kl-approx.html."""
-
-    k1 = "k1"
-    k2 = "k2"
-    k3 = "k3"
-
-
-class Aggregation(Enum):
-    token_mean = "token_mean"
-    sequence_mean_token_mean = "sequence_mean_token_mean"
-    sequence_mean_token_sum = "sequence_mean_token_sum"
-
-
-class Advantage(Enum):
-    group_std = "group_std"
-    group_mean = "group_mean"
-    leave_one_out = "leave_one_out"
-    batch_std = "batch_std"
-    maxrl = "maxrl"
-
-
-class Objective(Enum):
-    clip = "clip"
-    cispo = "cispo"
-    dppo = "dppo"
-
-
-class RatioLevel(Enum):
-    token = "token"
-    sequence = "sequence"
-
-
-class KlIn(Enum):
-    loss = "loss"
-    reward = "reward"
-
-
-class CorrectionLevel(Enum):
-    off = "off"
-    token = "token"
-    sequence = "sequence"
-    geometric = "geometric"
-
-
-class CorrectionMode(Enum):
-    truncate = "truncate"
-    mask = "mask"
-    drop = "drop"
-
-
-class EntropyBonus(Enum):
-    fixed = "fixed"
-    adaptive = "adaptive"
+KlEstimator = StrEnum("KlEstimator", ["k1", "k2", "k3"])
+"""Schulman's three estimators of KL(current || reference), http://joschu.net/blog/kl-approx.html."""
+Aggregation = StrEnum("Aggregation", ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"])
+Advantage = StrEnum("Advantage", ["group_std", "group_mean", "leave_one_out", "batch_std", "maxrl"])
+Objective = StrEnum("Objective", ["clip", "cispo", "dppo"])
+RatioLevel = StrEnum("RatioLevel", ["token", "sequence"])
+KlIn = StrEnum("KlIn", ["loss", "reward"])
+CorrectionLevel = StrEnum("CorrectionLevel", ["off", "token", "sequence", "geometric"])
+CorrectionMode = StrEnum("CorrectionMode", ["truncate", "mask", "drop"])
+EntropyBonus = StrEnum("EntropyBonus", ["fixed", "adaptive"])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,13 +105,9 @@ class AlgorithmConfig:
         return self.kl_beta > 0 and self.kl_in is KlIn.reward
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            value = getattr(self, option.name)
-            is_finite = not isinstance(value, float) or isfinite(value)
-            require(is_finite, f"algorithm.{option.name}", value, "finite")
         at_least("algorithm", self, 0, ["clip_high", "kl_beta", "entropy_coefficient", "entropy_step"])
         at_least("algorithm", self, 0, ["kl_clamp_log_ratio", "kl_clamp_value", "correction_low"])
-        at_least("algorithm", self, 0, ["aggregation_constant"])
+        at_least("algorithm", self, 0, ["aggregation_constant", "entropy_target_end", "entropy_anneal_steps"])
         positive("algorithm", self, ["entropy_target", "entropy_coefficient_max"])
         require(0 <= self.clip_low <= 1, "algorithm.clip_low", self.clip_low, "in [0, 1]")
         require(
@@ -172,17 +122,12 @@ class AlgorithmConfig:
             self.dual_clip,
             "0 or greater than 1",
         )
-        at_least("algorithm", self, 0, ["entropy_target_end", "entropy_anneal_steps"])
-        if self.entropy_anneal_steps > 0 and self.entropy_bonus is EntropyBonus.fixed:
+        schedule = (self.entropy_target_end > 0, self.entropy_anneal_steps > 0)
+        if any(schedule) and not (all(schedule) and self.entropy_bonus is EntropyBonus.adaptive):
             raise ConfigError(
-                f"algorithm.entropy_anneal_steps={self.entropy_anneal_steps} moves the target of an adaptive bonus: "
-                "write algorithm.entropy_bonus=adaptive as well, or leave it out."
-            )
-        if (self.entropy_target_end > 0) != (self.entropy_anneal_steps > 0):
-            raise ConfigError(
-                f"algorithm.entropy_target_end={self.entropy_target_end:g} and "
-                f"algorithm.entropy_anneal_steps={self.entropy_anneal_steps} belong together: write both above 0, such "
-                "as 0.1 and 200, or leave both out."
+                f"algorithm.entropy_target_end={self.entropy_target_end:g} and algorithm.entropy_anneal_steps="
+                f"{self.entropy_anneal_steps} move the target of an adaptive bonus together: write both above 0, such "
+                "as 0.1 and 200, with algorithm.entropy_bonus=adaptive, or leave both out."
             )
         if self.aggregation_constant != 1 and self.aggregation is not Aggregation.sequence_mean_token_sum:
             raise ConfigError(

@@ -16,13 +16,11 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def did_you_mean(
-    name: str, known: Iterable[str], otherwise: str, *, prefix: str = "", cutoff: float = 0.7
-) -> str:
-    """Returns the end of a message about an unknown name: the known one that is spelt most alike, after `prefix`, or
-    `otherwise` if none is (difflib's ratio, at least `cutoff`)."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f"did you mean {prefix}{close[0]}?" if close else otherwise
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Returns the end of a message about an unknown name: the known one that is spelt most alike, or `otherwise` if
+    none is like it."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else otherwise
 
 
 def require(condition: bool, key: str, value: Any, allowed: str) -> None:

@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from enum import Enum
+from enum import StrEnum
 
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
+ControllerMode = StrEnum("ControllerMode", ["manual", "interval", "automatic"])
+ValidationMean = StrEnum("ValidationMean", ["domains", "prompts"])
+ResetTo = StrEnum("ResetTo", ["current", "best"])
+ControllerAction = StrEnum("ControllerAction", ["ignore", "warn", "remix", "reset", "end_stage", "stop"])
+"""What a watch causes, in ascending order of severity: if several fire at one step, the most severe happens.
 
-class ControllerMode(Enum):
-    manual = "manual"
-    interval = "interval"
-    automatic = "automatic"
-
-
-class ValidationMean(Enum):
-    domains = "domains"
-    prompts = "prompts"
-
-
-class ResetTo(Enum):
-    current = "current"
-    best = "best"
-
-
-class ControllerAction(Enum):
-    """What a watch causes, in ascending order of severity: if several fire at one step, the most severe happens.
-
-    warn: the log says so, at most once in controller.cooldown steps, in every controller.mode; remix: the stage goes on
-    with data.mix=difficulty, and where it has it already, this is a reset; reset: the policy becomes the reference;
-    end_stage: the chain continues with the next stage; stop: the run saves and ends, and nothing
-    continues until a user has looked at it.
-    """
-
-    ignore = "ignore"
-    warn = "warn"
-    remix = "remix"
-    reset = "reset"
-    end_stage = "end_stage"
-    stop = "stop"
+warn: the log says so, at most once in controller.cooldown steps, in every controller.mode; remix: the stage goes on
+with data.mix=difficulty, and where it has it already, this is a reset; reset: the policy becomes the reference;
+end_stage: the chain continues with the next stage; stop: the run saves and ends, and nothing
+continues until a user has looked at it.
+"""
 
 
 @dataclass(slots=True, kw_only=True)

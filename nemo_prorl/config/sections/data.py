@@ -1,17 +1,16 @@
-"""data.*: training and held-out problems."""
+"""data.*: training and held-out problems; and the options of `data build`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from re import fullmatch
 
-from nemo_prorl.config.sections.checks import require
+from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
+from nemo_prorl.config.sections.reward import RewardConfig
 
-
-class DataMix(Enum):
-    uniform = "uniform"
-    difficulty = "difficulty"
+DataMix = StrEnum("DataMix", ["uniform", "difficulty"])
+Credit = StrEnum("Credit", ["training", "corrected"])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,3 +44,58 @@ def is_hub_name(text: str) -> bool:
     OWNER/NAME/FOLDER. A path with the suffix of a data file cannot."""
     is_file = text.endswith((".parquet", ".json", ".jsonl", ".csv", ".gz"))
     return not is_file and bool(fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+(/[\w.-]+)*", text))
+
+
+@dataclass(slots=True, kw_only=True)
+class DataBuildConfig:
+    """`data build`: what is read, how much of it is kept, and which model judges where a judge is needed."""
+
+    source: str = ""
+    """A file, a folder (.json, .jsonl, .csv, gzipped or not, .parquet) or a data set on the hub; empty: the published
+    one."""
+    revision: str = ""
+    """Commit or tag of a data set on the hub; empty: the newest."""
+    out: str = "data"
+    """Folder in which each data set gets a folder of its name."""
+    limit: int = 0
+    """Maximum number of records to read, for a trial; 0: all."""
+    rows: int = -1
+    """Training rows to keep, chosen by seed from those that pass; -1: as many as ProRL's set has; 0: all."""
+    held_out: int = -1
+    """Rows kept out of training for validation; -1: ProRL's 100 per task of reasoning_gym, and none of other
+    sources."""
+    credit: Credit = Credit.training
+    """Score of the training rows of reasoning_gym. training: nothing for an answer that ignores the question;
+    corrected: the library's continuous score (ProRL)."""
+    against: list[str] = field(default_factory=list)
+    """Evaluation files and folders that no row may overlap with, such as against=[a.jsonl,b/]."""
+    seed: int = 1
+    """Seed for choosing rows and for generated problems."""
+    endpoint: str = ""
+    """OpenAI-compatible server whose model extracts and compares answers, such as http://127.0.0.1:8000/v1."""
+    model: str = ""
+    """Name of the model at the endpoint (ProRL: GPT-4o)."""
+    api_key_variable: str = "OPENAI_API_KEY"
+    """Environment variable with the endpoint's API key; a local server needs none."""
+    concurrency: int = 32
+    """Maximum number of concurrent requests to the endpoint."""
+    requests_per_minute: float = 0.0
+    """Maximum rate of requests to the endpoint; 0: no limit."""
+    max_retries: int = 8
+    """Retries of one request to the endpoint after 429, 5xx or a lost connection."""
+    endpoint_timeout_s: float = 600.0
+    """Timeout of one request to the endpoint in seconds."""
+    max_reply_tokens: int = 4096
+    """Maximum number of tokens in one reply of the endpoint's model, reasoning included."""
+    reward: RewardConfig = field(default_factory=RewardConfig)
+
+    def __post_init__(self) -> None:
+        at_least("", self, -1, ["rows", "held_out"])
+        at_least("", self, 0, ["limit", "requests_per_minute", "max_retries"])
+        at_least("", self, 1, ["concurrency", "max_reply_tokens"])
+        positive("", self, ["endpoint_timeout_s"])
+        if self.reward.function:
+            raise ConfigError(
+                "reward.function grades rollouts, and data build asks the reward service about gold answers: leave it "
+                "out."
+            )

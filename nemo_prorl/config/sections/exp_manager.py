@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from re import fullmatch
 from typing import Any
 
 from nemo_prorl.config.sections.checks import ConfigError, at_least, require
 
-
-class BestMode(Enum):
-    max = "max"
-    min = "min"
-
-
-class UseNemo(Enum):
-    auto = "auto"
-    always = "always"
-    never = "never"
+BestMode = StrEnum("BestMode", ["max", "min"])
+UseNemo = StrEnum("UseNemo", ["auto", "always", "never"])
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,36 +1,18 @@
-"""model.*: the policy and how Megatron-Core builds it."""
+"""model.* and lora.*: the policy, how Megatron-Core builds it, and low-rank training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
-from nemo_prorl.config.sections.checks import positive
+from nemo_prorl.config.sections.checks import ConfigError, at_least, positive
 
-
-class Precision(Enum):
-    fp32 = "fp32"
-    bf16 = "bf16"
-
-
-class LayerSpec(Enum):
-    auto = "auto"
-    local = "local"
-    transformer_engine = "transformer_engine"
-
-
-class Fp8Recipe(Enum):
-    off = "off"
-    delayed = "delayed"
-    tensorwise = "tensorwise"
-    blockwise = "blockwise"
-
-
-class Recompute(Enum):
-    none = "none"
-    selective = "selective"
-    full = "full"
+Precision = StrEnum("Precision", ["fp32", "bf16"])
+LayerSpec = StrEnum("LayerSpec", ["auto", "local", "transformer_engine"])
+Fp8Recipe = StrEnum("Fp8Recipe", ["off", "delayed", "tensorwise", "blockwise"])
+Recompute = StrEnum("Recompute", ["none", "selective", "full"])
+LoraTargets = StrEnum("LoraTargets", ["all", "attention", "mlp"])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,3 +44,38 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         positive("model", self, ["logprob_chunk_tokens", "vocab_divisible_by"])
+
+
+@dataclass(slots=True, kw_only=True)
+class LoraConfig:
+    """Trains a low-rank difference to the reference, W = reference + (alpha / rank) B A (LoRA, arXiv 2106.09685, eq.
+    3), instead of all weights. A reset merges the difference into the reference and begins a new one."""
+
+    rank: int = 0
+    """Columns of B and rows of A; 0: all weights are trained."""
+    alpha: float = 0.0
+    """Numerator of the scale alpha / rank; 0: the rank, so that the scale is 1."""
+    targets: LoraTargets = LoraTargets.all
+    """Matrices that get a difference: attention (queries, keys, values, output), mlp (gate, up, down), or all.
+    Embedding, head, norms and biases stay as they are."""
+
+    def __post_init__(self) -> None:
+        at_least("lora", self, 0, ["rank", "alpha"])
+        if not self.rank and (self.alpha or self.targets is not LoraTargets.all):
+            name, value = ("alpha", f"{self.alpha:g}") if self.alpha else ("targets", self.targets.name)
+            raise ConfigError(
+                f"lora.{name}={value} without lora.rank would train all weights: write a rank as well, such as "
+                "lora.rank=32, or leave it out."
+            )
+
+    @property
+    def scale(self) -> float:
+        """Returns the factor of B A."""
+        return self.alpha / self.rank if self.alpha else 1.0
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Returns what a checkpoint notes of the factors that it holds; empty if all weights are trained."""
+        if not self.rank:
+            return {}
+        return {"rank": self.rank, "scale": self.scale, "targets": self.targets.name}

@@ -1,24 +1,55 @@
-"""All options of `train`, and what sections require of each other."""
+"""All options of `train`, with those of stage.*, and what sections require of each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel
 from nemo_prorl.config.sections.checks import ConfigError, require
 from nemo_prorl.config.sections.controller import ControllerAction, ControllerConfig, ControllerMode, ResetTo
 from nemo_prorl.config.sections.data import DataConfig, DataMix
-from nemo_prorl.config.sections.dynamic_sampling import DynamicSamplingConfig
-from nemo_prorl.config.sections.evaluation import EvaluationConfig
+from nemo_prorl.config.sections.evaluation import EvaluationConfig, ValidationConfig
 from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
-from nemo_prorl.config.sections.lora import LoraConfig
-from nemo_prorl.config.sections.model import ModelConfig
-from nemo_prorl.config.sections.reward import FUNCTION_END_S, RewardConfig
-from nemo_prorl.config.sections.sampler import SamplerConfig
-from nemo_prorl.config.sections.shaping import ShapingConfig
-from nemo_prorl.config.sections.stage import StageConfig, StartFrom
+from nemo_prorl.config.sections.model import LoraConfig, ModelConfig
+from nemo_prorl.config.sections.reward import FUNCTION_END_S, RewardConfig, ShapingConfig
+from nemo_prorl.config.sections.sampler import DynamicSamplingConfig, SamplerConfig
 from nemo_prorl.config.sections.trainer import TrainerConfig
-from nemo_prorl.config.sections.validation import ValidationConfig
+
+StartFrom = StrEnum("StartFrom", ["last", "best"])
+
+
+@dataclass(slots=True, kw_only=True)
+class StageConfig:
+    """One link of the chain of runs."""
+
+    name: str = "main"
+    """Name of this stage, after which the files of its configuration and its end are named."""
+    parent: str = ""
+    """Stage that this one continues; empty: it starts from model.path."""
+    reset_reference: bool = True
+    """Whether the policy becomes the reference at the start of a stage with a parent (ProRL's hard reset)."""
+    reset_optimizer: bool = True
+    """Whether optimizer moments are cleared at the start of a stage with a parent (on in ProRL, off in ProRL v2)."""
+    start_from: StartFrom = StartFrom.last
+    """Checkpoint of the parent that the policy is taken from: its last, as in the papers, or its best by
+    exp_manager.checkpoint_callback_params.monitor. Steps, data and learning rate continue after the last in either
+    case."""
+    reset_data: bool = False
+    """Whether every data file starts from its beginning in a stage with a parent; otherwise it continues where the
+    parent stopped."""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "parent"):
+            value = getattr(self, name)
+            if value and not value.replace("_", "").replace("-", "").isalnum():
+                raise ConfigError(f"stage.{name}={value!r} must consist of letters, digits, '-' and '_'.")
+        if not self.name:
+            raise ConfigError("stage.name is empty: give the stage a name, such as stage.name=run1.")
+        if self.name == self.parent:
+            raise ConfigError(
+                f"stage.parent={self.parent} names the stage itself: write the stage before it."
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,22 +75,22 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**32, "seed", self.seed, "from 0 to 2^32 - 1")
-        patience_s = self.reward.request_timeout_s * self.reward.max_attempts
-        if 0 < self.trainer.hang_timeout_s <= patience_s:
-            raise ConfigError(
-                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward service for a hang, "
-                f"as it may need reward.request_timeout_s x max_attempts = {patience_s:g} s: write more, or 0."
+        reward, hang_s = self.reward, self.trainer.hang_timeout_s
+        longest_s = {
+            "reward.request_timeout_s x max_attempts": reward.request_timeout_s * reward.max_attempts
+        }
+        if reward.function:
+            # Its process is started, a call with several responses times out, and both again with one of them.
+            function_s = reward.ready_timeout_s + reward.function_timeout_s + 2 * FUNCTION_END_S
+            longest_s["two starts and calls of a function (ready_timeout_s, function_timeout_s)"] = (
+                2 * function_s
             )
-        # The longest time without a result of a reward function: its process is started, a call with several responses
-        # times out, the process is started again, and a call with one of them times out.
-        reward = self.reward
-        function_s = 2 * (reward.ready_timeout_s + reward.function_timeout_s + 2 * FUNCTION_END_S)
-        if self.reward.function and 0 < self.trainer.hang_timeout_s <= function_s:
-            raise ConfigError(
-                f"trainer.hang_timeout_s={self.trainer.hang_timeout_s:g} would take a slow reward function for a hang, "
-                f"as it may be started (reward.ready_timeout_s) and called (reward.function_timeout_s) twice without "
-                f"an answer, {function_s:g} s together: write more, or 0."
-            )
+        for what, seconds in longest_s.items():
+            if 0 < hang_s <= seconds:
+                raise ConfigError(
+                    f"trainer.hang_timeout_s={hang_s:g} would take slow grading for a hang, as it may need {what} = "
+                    f"{seconds:g} s: write more, or 0."
+                )
         if self.algorithm.aggregation_constant == 0 and self.sampler.max_response_tokens:
             raise ConfigError(
                 "algorithm.aggregation_constant=0 stands for the response limit that is found with "

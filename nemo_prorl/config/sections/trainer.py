@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
-
-class Device(Enum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Decay(Enum):
-    constant = "constant"
-    linear = "linear"
-    cosine = "cosine"
+Device = StrEnum("Device", ["auto", "cpu", "cuda"])
+Decay = StrEnum("Decay", ["constant", "linear", "cosine"])
 
 
 @dataclass(slots=True, kw_only=True)
