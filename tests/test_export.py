@@ -7,18 +7,13 @@ import os
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import Mock, create_autospec
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from huggingface_hub import HfApi
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.commands.export import parse_size
 from nemo_prorl.commands.model_card import model_card, name_of
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.engines.megatron import conversion
@@ -103,11 +98,10 @@ def test_a_run_is_exported_with_its_card(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "hf"
-    assert cli.main(["export", str(run_dir), str(out), "--dtype", "bf16", "--max-shard-size", "100KB"]) == 0
+    assert cli.main(["export", str(run_dir), str(out), "--dtype", "bf16"]) == 0
     said = capsys.readouterr().out
     assert "exporting" in said
     assert "step-00000020-first" in said
-    assert len(list(out.glob("*.safetensors"))) > 2
     assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
     card = (out / "README.md").read_text()
     _, front, text = card.split("---\n", 2)
@@ -167,83 +161,6 @@ def test_evaluations_are_in_the_card_with_their_intervals(run_dir: Path, tmp_pat
         model_card(checkpoint, [tmp_path / "none"])
 
 
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """Stands in for the library's client, with its signatures."""
-    client = create_autospec(HfApi, instance=True)
-    client.upload_folder.return_value = SimpleNamespace(repo_url="https://hub/me/sums")
-    monkeypatch.setattr("huggingface_hub.HfApi", lambda: client)
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_secret")
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    return client
-
-
-def push(checkpoint: Path, out: Path) -> int:
-    return cli.main(["export", str(checkpoint), str(out), "--push", "me/sums"])
-
-
-def test_push_uploads_to_a_private_repository(
-    hub: Mock, run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert push(run_dir, tmp_path / "hf") == 0
-    said = capsys.readouterr()
-    assert "uploaded to https://hub/me/sums" in said.out
-    assert "hf_secret" not in said.out + said.err
-    hub.create_repo.assert_called_once_with("me/sums", private=True, exist_ok=True)
-    (uploaded,) = hub.upload_folder.call_args_list
-    assert (uploaded.kwargs["repo_id"], uploaded.kwargs["folder_path"]) == ("me/sums", tmp_path / "hf")
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("refused", "--push me/sums is not possible: ValueError: 400 Bad Request."),
-        ("no token", "needs a token"),
-        ("offline", "HF_HUB_OFFLINE is set"),
-        ("another model's weights", "they belong to different models"),
-        ("upload", "run `hf upload me/sums {out}`"),
-    ],
-)
-def test_a_push_that_cannot_be_is_one_sentence_and_leaves_what_is_whole(
-    fault: str,
-    said: str,
-    hub: Mock,
-    run_dir: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """All but a failing upload is said before the work, and no repository is made for what cannot be exported."""
-    checkpoint, out = run_dir / "checkpoints" / "step-00000010-first", tmp_path / "hf"
-    refused = ValueError("400 Bad Request\nmore of it")
-    match fault:
-        case "refused":
-            hub.create_repo.side_effect = refused
-        case "upload":
-            hub.upload_folder.side_effect = refused
-        case "no token":
-            monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-        case "offline":
-            monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-        case _:
-            checkpoint = shutil.copytree(checkpoint, tmp_path / "copy")
-            make_another_models(checkpoint)
-    assert push(checkpoint, out) == 2
-    error = capsys.readouterr().err
-    assert said.format(out=out) in error
-    assert error.count("\n") == 1
-    assert hub.create_repo.called == (fault in ("refused", "upload"))
-    assert len(list(out.glob("*.safetensors"))) == (fault == "upload")
-    assert out.exists() == (fault == "upload")
-
-
-def make_another_models(checkpoint: Path) -> None:
-    """Changes the size in a checkpoint's config.json, so that its weights do not fit; every file is as listed."""
-    file = checkpoint / "huggingface" / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": 64}))
-    write_manifest(checkpoint, {})
-
-
 def test_what_was_imported_has_no_run_to_tell_of(run_dir: Path) -> None:
     assert model_card(run_dir / "checkpoints" / "step-00000010-first" / "policy") == ""
 
@@ -251,8 +168,8 @@ def test_what_was_imported_has_no_run_to_tell_of(run_dir: Path) -> None:
 def test_damage_and_other_folders_are_one_sentence(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused(folder: Path, *options: str) -> str:
-        assert cli.main(["export", str(folder), str(tmp_path / "out"), *options]) == 2
+    def refused(folder: Path) -> str:
+        assert cli.main(["export", str(folder), str(tmp_path / "out")]) == 2
         assert not (tmp_path / "out").exists()
         return capsys.readouterr().err
 
@@ -264,18 +181,8 @@ def test_damage_and_other_folders_are_one_sentence(
     assert "holds no checkpoint yet" in refused(tmp_path / "run")
     (tmp_path / "nothing").mkdir()
     assert "holds no complete checkpoint" in refused(tmp_path / "nothing")
-    assert "--max-shard-size 5 is no size" in refused(run_dir, "--max-shard-size", "5")
-    assert "--push sums is no repository" in refused(run_dir, "--push", "sums")
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("5GB", 5 * 10**9), ("1.5 MB", 1_500_000), ("2GiB", 2 << 30), ("7KiB", 7168)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "5", "GB", "-1GB", "0MB", "5 gb", "1e3MB"])
-def test_no_sizes(text: Any) -> None:
-    with pytest.raises(ConfigError, match="is no size"):
-        parse_size(text)
+    other = shutil.copytree(run_dir / "checkpoints" / "step-00000010-first", tmp_path / "other")
+    file = other / "huggingface" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"intermediate_size": 64}))
+    write_manifest(other, {})
+    assert "they belong to different models" in refused(other)
