@@ -1,6 +1,6 @@
 """Metrics of one's own, for steps that a run has taken (docs/experiments.md).
 
-python -m nemo_prorl verify RUN --steps 9..12 --metric examples/my_metrics.py:effective_sample
+python -m nemo_prorl verify RUN --step 9..12 --metric examples/my_metrics.py:effective_sample
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
         show(commands_of(runs, given.ranks), exact=True)
     elif code := _train(runs, run_dir, out, num_ranks=given.ranks):
         return code
-    return _report(runs, out, at=given.at)
+    return _report(runs, out)
 
 
 def _launcher(stage: str) -> Path | None:
@@ -138,8 +138,8 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
     return 0
 
 
-def _report(runs: Sequence[ArmRun], out: Path, *, at: int) -> int:
-    """Prints the table of the finished runs and writes it, with a picture, beside them."""
+def _report(runs: Sequence[ArmRun], out: Path) -> int:
+    """Prints the table of the finished runs and writes it beside them."""
     from nemo_prorl.questions import table
     from nemo_prorl.run_folder.storage import replace_text
 
@@ -148,8 +148,8 @@ def _report(runs: Sequence[ArmRun], out: Path, *, at: int) -> int:
         lines = [*table.table_lines(results, runs)]
         replace_text(out / "fork.json", json.dumps(table.as_json(results), indent=1) + "\n")
         replace_text(out / "fork.txt", "\n".join(lines) + "\n")
-        from nemo_prorl.questions.picture import draw_fork
-
-        draw_fork(runs, out / "fork.png", at=at)
-        show(["", *lines, f"in {out}: fork.txt, fork.json, fork.png"])
+        curves = shlex.join(
+            [*shlex.split(PROGRAM), "report", *(str(run.folder) for run in runs if run.is_done)]
+        )
+        show(["", *lines, f"in {out}: fork.txt, fork.json", f"their curves, side by side: {curves}"])
     return 1 if any(run.why_failed for run in runs) else 0

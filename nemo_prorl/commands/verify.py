@@ -36,8 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         "graded again. Exit code: 0 equal, 1 different, 2 cannot be verified.",
     )
     parser.path("run", "RUN", "folder of a run")
-    parser.number("--step", "N", "verifies this step (default: the newest)")
-    parser.add_argument("--steps", metavar="A..B", help="verifies these steps, of one stage")
+    parser.option("--step", "N | A..B", "verifies this step, or these of one stage (default: the newest)")
     parser.option(
         "--metric",
         "FILE.py:NAME",
@@ -52,8 +51,6 @@ def main(arguments: Sequence[str]) -> int:
         type=float,
     )
     given = parser.parse_args(arguments)
-    if given.step is not None and given.steps is not None:
-        raise ConfigError("--step and --steps are both given: write one of them.")
     if given.tolerance is not None and not 0 <= given.tolerance < math.inf:
         raise ConfigError(f"--tolerance {given.tolerance:g} is no difference: write 0 or more, such as 1e-4.")
     with terminal.shown(speaks=rank_from_environment() == 0):
@@ -65,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(
                 f"{given.run} has no digests.jsonl with steps: write the folder of a run that has trained a step."
             )
-        first, last = _range(given.steps) if given.steps else (given.step or max(digests.steps),) * 2
+        first, last = _range(given.step or str(max(digests.steps)))
         of_inputs = digests.steps.get(last, {}).get("of_inputs", "")
         if of_inputs in digests.inputs:
             _prepare(digests.inputs[of_inputs]["options"])
@@ -89,12 +86,13 @@ def _prepare(options: Mapping[str, Any]) -> None:
 
 
 def _range(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)\.\.(\d+)", text)
-    if not found or not 0 < int(found[1]) <= int(found[2]):
+    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 0 < first <= last:
         raise ConfigError(
-            f"--steps {text} is no range of steps: write the first and the last, such as 20..60."
+            f"--step {text} is no step: write a number, or the first and the last, as in 20..60."
         )
-    return int(found[1]), int(found[2])
+    return first, last
 
 
 def _verify(plan: RerunPlan, tolerance: float | None, *, sample_again: bool) -> int:

@@ -11,11 +11,10 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -182,6 +181,7 @@ def _remixed(begun: RunConfig) -> list[str]:
 
 def _arm_run(arm: Arm, seed: int, config: RunConfig, parent: str, num_steps: int, out: Path) -> ArmRun:
     folder, manager = out / f"{arm.name}-{seed}", config.exp_manager
+    wandb = {name: value for name, value in manager.wandb_logger_kwargs.items() if name not in LOGGER_IDS}
     whole = replace(
         config,
         seed=seed,
@@ -190,7 +190,7 @@ def _arm_run(arm: Arm, seed: int, config: RunConfig, parent: str, num_steps: int
         exp_manager=replace(
             manager,
             explicit_log_dir=str(folder),
-            wandb_logger_kwargs=_of_another_run(manager.wandb_logger_kwargs),
+            wandb_logger_kwargs=wandb,
         ),
     )
     return ArmRun(arm=arm, seed=seed, folder=folder, config=whole)
@@ -202,10 +202,6 @@ def _check_same(who: str, config: RunConfig, other: RunConfig, options: Sequence
         before, now = (attrgetter(key)(each) for each in (other, config))
         if before != now:
             raise ConfigError(f"{who} changes {key} from {before} to {now}: {instead}.")
-
-
-def _of_another_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name not in LOGGER_IDS}
 
 
 def prepare(runs: Sequence[ArmRun], run_dir: Path, checkpoint: Checkpoint, launcher: Path | None) -> None:

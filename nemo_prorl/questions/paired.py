@@ -84,10 +84,7 @@ def seeds_needed(value: float, deviation: float) -> int:
 
 
 def t_quantile(freedom: int) -> float:
-    """Returns the t with P(|T| <= t) = 0.95 for Student's distribution with so many degrees of freedom. Raises
-    ValueError for fewer than one."""
-    if freedom < 1:
-        raise ValueError(f"Student's distribution has at least one degree of freedom, not {freedom}")
+    """Returns the t with P(|T| <= t) = 0.95 for Student's distribution with 1 or more degrees of freedom."""
     if freedom <= len(_QUANTILES):
         return _QUANTILES[freedom - 1]
     # Fisher's expansion about the normal distribution (Abramowitz and Stegun, 26.7.5).

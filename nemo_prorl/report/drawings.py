@@ -57,8 +57,6 @@ class Line:
     """Recorded values, thinned."""
     trend: Curve | None
     """Drawn over the points if there are many."""
-    members: tuple[Curve, ...] = ()
-    """Thin lines behind it, of which the points are the mean; only in pictures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +187,7 @@ def scale_of(panel: Panel, lines: Sequence[Line]) -> Scale:
     """Returns a scale from 0, unless that would flatten the curves, as with a ratio around 1."""
     if panel.kind is Kind.shares:
         return Scale(low=0, high=1)
-    drawn = [curve.values for line in lines for curve in (line.points, *line.members)]
+    drawn = [line.points.values for line in lines]
     low, high = min(float(values.min()) for values in drawn), max(float(values.max()) for values in drawn)
     if panel.log and low > 0:
         return Scale(is_log=True, spans_decades=high > 30 * low)

@@ -60,8 +60,6 @@ def _draw(axis: Any, drawing: Drawing) -> None:
     is_area = drawing.panel.kind is not Kind.lines
     if not is_area:
         for line in drawing.lines:
-            for member in line.members:
-                axis.plot(*member, color=colour(line.colour), linewidth=0.7, alpha=0.35)
             look = {"color": colour(line.colour), "linewidth": 1.6, "label": line.label}
             if line.trend:
                 axis.plot(*line.points, color=colour(line.colour), linewidth=0.8, alpha=0.25)

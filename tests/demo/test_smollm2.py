@@ -310,7 +310,7 @@ def test_a_killed_run_goes_on_and_both_steps_are_verified(trained: Path) -> None
     records = [record for record in read_metrics(trained / "run" / "metrics.jsonl") if record["step"]]
     assert [record["step"] for record in records] == [1, 2]
     assert records[0]["objective/kl_at_sampling"] == 0 < records[1]["objective/kl_at_sampling"]
-    said = run("-m", "nemo_prorl", "verify", str(trained / "run"), "--steps", "1..2")
+    said = run("-m", "nemo_prorl", "verify", str(trained / "run"), "--step", "1..2")
     assert "Exact: every bit is compared." in said
     assert "2 step(s) from the weights in model.path" in said
     assert said.count("272 tensors") == 4, "at the start and the end of both"

@@ -227,16 +227,14 @@ def test_names_that_are_taken_are_refused(run_dir: Path, names: tuple[str, ...])
         made(run_dir, *(Arm(name=name) for name in names))
 
 
-def _other_rate(run: ArmRun) -> None:
-    file = run.folder / "arm.yaml"
-    file.write_text(file.read_text().replace("learning_rate: 2.0e-06", "learning_rate: 3.0e-06"))
+def _edited(old: str, new: str) -> Callable[[ArmRun], None]:
+    """Returns a function that changes the options of an arm."""
 
+    def edit(run: ArmRun) -> None:
+        file = run.folder / "arm.yaml"
+        file.write_text(file.read_text().replace(old, new))
 
-def _lost_entry(run: ArmRun) -> None:
-    file = run.folder / "arm.yaml"
-    file.write_text(
-        file.read_text().replace("    a.parquet: 1.0\n", "    a.parquet: 1.0\n    c.parquet: 1.0\n")
-    )
+    return edit
 
 
 def _other_checkpoint(run: ArmRun) -> None:
@@ -254,8 +252,8 @@ def _no_options(run: ArmRun) -> None:
 @pytest.mark.parametrize(
     ("mutate", "what"),
     [
-        (_other_rate, "learning_rate=3e-06 and would go on with trainer.learning_rate=2e-06"),
-        (_lost_entry, r"c\.parquet=1.0 and would go on with .*None"),
+        (_edited("rate: 2.0e-06", "rate: 3.0e-06"), "learning_rate=3e-06 and would go on with .*2e-06"),
+        (_edited("a.parquet: 1", "c.parquet: 1\n    a.parquet: 1"), r"c\.parquet=1.* with .*None"),
         (_other_checkpoint, "did not begin with"),
         (_no_options, "no arm of a fork"),
     ],
@@ -308,18 +306,8 @@ def test_prepare_prints_a_command_for_each_arm_that_is_not_done(
     """run2 has a launcher, so the commands submit jobs: its script, whose last line trains the arm."""
     monkeypatch.chdir(ROOT)
     out = run_dir.parent / "out"
-    command = [
-        "fork",
-        str(run_dir),
-        "--at",
-        "30",
-        "--arm",
-        "nothing",
-        "--arm",
-        "half: trainer.learning_rate=1e-6",
-    ]
-    command += ["--steps", "4", "--out", str(out), "--prepare"]
-    assert cli.main(command) == 0
+    command = f"fork {run_dir} --at 30 --steps 4 --out {out} --prepare --arm nothing".split()
+    assert cli.main([*command, "--arm", "half: trainer.learning_rate=1e-6"]) == 0
     (out / "half-5/stages/half.done").write_text(json.dumps({"outcome": "steps", "checkpoint": ""}))
     (out / "half-5/metrics.jsonl").write_text("")
     lines = capsys.readouterr().out.splitlines()
@@ -363,35 +351,22 @@ def test_options_that_have_changed_since_the_checkpoint_are_named(
     (run_dir / "checkpoints/step-00000012-run2/policy").mkdir()
     shutil.copy(run_dir / f"checkpoints/step-00000020-run2/policy/{CHECKPOINT_MARK}",
                 run_dir / "checkpoints/step-00000012-run2/policy")  # fmt: skip
-    assert (
-        cli.main(
-            ["fork", str(run_dir), "--at", "12", "--steps", "2", "--prepare", *("--arm", "a", "--arm", "b")]
-        )
-        == 0
-    )
-    assert (
-        "was trained with another trainer.learning_rate: the arms have the newest" in capsys.readouterr().out
-    )
+    assert cli.main(f"fork {run_dir} --at 12 --steps 2 --prepare --arm a --arm b".split()) == 0
+    said = capsys.readouterr().out
+    assert "was trained with another trainer.learning_rate: the arms have the newest" in said
 
 
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["--arm", "nothing"], "--arm is given once"),
-        (
-            ["--arm", "a", "--arm", "b", "--seeds", "0"],
-            "argument --seeds: write a whole number of at least 1 instead of 0",
-        ),
-        (
-            ["--arm", "a", "--arm", "b", "--at", "25"],
-            "no checkpoint of step 25: write --at with one of 20, 30.",
-        ),
+        ("--arm nothing", "--arm is given once"),
+        ("--arm a --arm b --at 25", "no checkpoint of step 25: write --at with one of 20, 30."),
     ],
 )
 def test_mistakes_are_one_sentence(
-    run_dir: Path, capsys: pytest.CaptureFixture[str], words: list[str], what: str
+    run_dir: Path, capsys: pytest.CaptureFixture[str], words: str, what: str
 ) -> None:
     before = everything(run_dir.parent)
-    assert cli.main(["fork", str(run_dir), "--at", "20", "--steps", "2", *words]) == 2
+    assert cli.main(["fork", str(run_dir), "--at", "20", "--steps", "2", *words.split()]) == 2
     assert what in capsys.readouterr().err
     assert everything(run_dir.parent) == before

@@ -29,11 +29,6 @@ def test_between_the_quantiles_lie_95_of_100_values(freedom: int) -> None:
     assert inside / whole == pytest.approx(0.95, abs=6e-5)
 
 
-def test_a_distribution_without_freedom_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one degree"):
-        t_quantile(0)
-
-
 def rewards(values: np.ndarray, first_seed: int = 1) -> Rewards:
     """values: [S, P], of seeds and prompts."""
     return {

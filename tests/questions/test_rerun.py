@@ -116,7 +116,7 @@ def test_the_files_of_the_data_keep_their_order(resumed: Path) -> None:
     ("words", "what"),
     [
         (["--step", "9"], "has no digest of step 9: write a step of 1 to 4."),
-        (["--steps", "3..2"], "--steps 3..2 is no range of steps"),
+        (["--step", "3..2"], "--step 3..2 is no step"),
         (["--tolerance", "-0.1"], "--tolerance -0.1 is no difference: write 0 or more"),
         (["--tolerance", "nan"], "--tolerance nan is no difference"),
         (["--tolerance", "inf"], "--tolerance inf is no difference"),

@@ -10,7 +10,6 @@ import pytest
 
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.questions.arms import Arm, ArmRun
-from nemo_prorl.questions.picture import draw_fork
 from nemo_prorl.questions.table import as_json, cost_sentence, results_of, table_lines, unfinished
 from nemo_prorl.run_folder.difficulty import write_validation
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
@@ -74,16 +73,8 @@ def test_a_row_has_the_means_over_seeds_and_the_difference_by_seed(tmp_path: Pat
     assert equal.gain.value == pytest.approx(((0.5 - 0.375) + 0.0) / 2)
     text = text_of(runs)
     assert "held-out reward after step 12, mean over 2 prompts; seeds 1, 2" in text
-    assert text.splitlines()[3].split() == [
-        "better",
-        "0.688",
-        "+0.250",
-        "+0.250",
-        "to",
-        "+0.250",
-        "1,001.5",
-        "0.0150",
-    ]
+    row = " ".join(text.splitlines()[3].split())
+    assert row == "better 0.688 +0.250 +0.250 to +0.250 1,001.5 0.0150"
     assert "unsure: cannot tell: about " in text
     assert "better:" not in text
     assert "over seeds" in text
@@ -123,12 +114,6 @@ def test_validations_of_different_things_are_not_compared(tmp_path: Path) -> Non
     runs = [an_arm(tmp_path, "a", 1, [0.5]), an_arm(tmp_path, "b", 1, [0.5], measurement="other")]
     with pytest.raises(ConfigError, match="a and b measure different things"):
         results_of(runs)
-
-
-def test_the_picture_has_the_run_before_and_every_arm(tmp_path: Path) -> None:
-    runs = [an_arm(tmp_path, name, seed, [0.5, 0.1 * seed]) for name in ("a", "reset") for seed in (1, 2)]
-    draw_fork(runs, tmp_path / "fork.png", at=AT)
-    assert (tmp_path / "fork.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_cost_is_that_of_all_steps_of_all_runs() -> None:
