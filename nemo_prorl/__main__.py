@@ -17,33 +17,16 @@ from nemo_prorl.commands.ending import expected_errors, is_disk_full, say, show
 from nemo_prorl.commands.parsing import PROGRAM
 from nemo_prorl.config import ConfigError
 
-COMMANDS = {
-    "doctor": "doctor",
-    "plan": "plan",
-    "train": "train",
-    "submit": "submit",
-    "status": "status",
-    "request-reset": "request_reset",
-    "rewind": "rewind",
-    "fork": "fork",
-    "replay": "replay",
-    "verify": "verify",
-    "forecast": "forecast",
-    "demo": "demo",
-    "demo-llm": "demo_llm",
-    "to-megatron": "to_megatron",
-    "export": "export",
-    "evaluate": "evaluate",
-    "compare": "compare",
-    "data": "data",
-    "report": "report",
-}
-"""Name on the command line -> module in nemo_prorl/commands/, in the order of the usage text."""
+COMMANDS = (
+    "doctor", "plan", "train", "submit", "status", "request-reset", "rewind", "fork", "replay", "verify", "forecast",
+    "demo", "demo-llm", "to-megatron", "export", "evaluate", "compare", "data", "report",
+)  # fmt: skip
+"""In the order of the usage text; each is the module of its name in nemo_prorl/commands/."""
 
 
 def load(name: str) -> ModuleType:
     """Returns the module of a command. Commands import heavy packages only after they have checked their arguments."""
-    return importlib.import_module(f"nemo_prorl.commands.{COMMANDS[name]}")
+    return importlib.import_module(f"nemo_prorl.commands.{name.replace('-', '_')}")
 
 
 def summary(name: str) -> str:

@@ -103,7 +103,7 @@ def test_help_of_train_lists_every_option_configuration_and_stage(capsys: pytest
 
 
 def test_neither_help_nor_mistakes_nor_a_request_to_a_live_run_import_anything_heavy(tmp_path: Path) -> None:
-    (tmp_path / "resolved.yaml").write_text("stage: {name: run1}\n")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "stage": "run1"}\n')
     expected = {
         ("--help",): 0,
         ("train", "--help"): 0,
@@ -174,12 +174,6 @@ def test_a_full_disk_is_one_sentence_whatever_was_written(
         (["train", "--foo"], "unrecognized arguments: --foo"),
         (["train", "--trainer.num_steps=3"], "options are written KEY=VALUE, without --"),
         (["train", "algorithm.clip_hihg=1"], "did you mean algorithm.clip_high?"),
-        (["train", "trainer.num_steps=many"], "takes a whole number"),
-        (["train", "algorithm.clip_low=3"], "out of range"),
-        (["train", "trainer.num_steps"], "write KEY=VALUE"),
-        (["train", "--config-name", "lapto"], "did you mean laptop?"),
-        (["train", "trainer.tensor_parallel=3"], "start a multiple of 3 ranks"),
-        (["train", "data.train={/no/such.jsonl: 1}"], "data.train names /no/such.jsonl"),
         (["train", "--config-name", "laptop", "data.train=runs/tiny/data/x.parquet"], "runs/tiny` makes it"),
         (["train", "data.train=runs/tiny/data/*.parquet"], "names are not patterns: write the folder"),
         (["evaluate", "model.path=/no/such"], "/no/such"),
@@ -188,20 +182,12 @@ def test_a_full_disk_is_one_sentence_whatever_was_written(
         (["to-megatron"], "HF_DIR"),
         (["replay", "no.jsonl"], "no.jsonl"),
         (["export", "/no/such", "/no/out"], "CHECKPOINT=/no/such is not a folder"),
-        (["export", "/tmp", "/no/out", "--dtype", "int8"], "--dtype"),
-        (["demo", "--seed", "one"], "--seed"),
         (["demo", "--out", f"{__file__}/demo"], "test_cli.py is a file, not a folder"),
         (["report", "/tmp", "--out", f"{__file__}/report.html"], "test_cli.py is a file, not a folder"),
         (["compare", "/tmp", "--out", __file__], "test_cli.py is a file, not a folder"),
         (["compare", "a/out", "b/out"], "several evaluations are called out"),
         (["data", "build", "reasoning_gym", f"out={__file__}"], "test_cli.py is a file, not a folder"),
         (["submit", "--dry-run", "--sbatch='--nodes=2"], "No closing quotation"),
-        (["train", "exp_manager.explicit_log_dir="], "exp_manager.explicit_log_dir is empty"),
-        (["train", "exp_manager.explicit_log_dir=' '"], "exp_manager.explicit_log_dir is empty"),
-        (
-            ["train", "reward.urls=[http://127.0.0.1:99999]"],
-            "http://127.0.0.1:99999, which has no usable port",
-        ),
         (["submit", "--config-name", "laptop", "--dry-run"], "stage main has no launcher"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import say, show
-from nemo_prorl.commands.parsing import Parser
+from nemo_prorl.commands.parsing import PROGRAM, Parser
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.run_folder.storage import check_writable
 
@@ -20,26 +20,14 @@ if TYPE_CHECKING:
     from nemo_prorl.data.own import RejectedRow
     from nemo_prorl.data.rows import Row, RowFile
 
-USAGE = """usage: python -m nemo_prorl data list
-       python -m nemo_prorl data build NAME ... [KEY=VALUE ...]
-       python -m nemo_prorl data show FILE [--rows N]
-       python -m nemo_prorl data difficulty RUN_DIR
-
-Builds prompt files from public data sets, shows their rows, and shows the pass rates of a run's prompts.
-
-  list        lists the sources of `build`, and which of them are built in data/
-  build       writes data/NAME/{train,validation}.parquet, manifest.json and overlap.json; `build all`: every source
-  show        shows rows of a file of problems, as a run reads them, and says which it would refuse
-  difficulty  shows pass rates of a run's prompts, by domain
-
-`python -m nemo_prorl data build --help` lists its options. docs/data.md has the row type."""
-
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one of the subcommands and returns its exit code: 1 if `build` could not finish."""
     commands = {"list": _list, "build": _build, "show": _show, "difficulty": _difficulty}
     if not arguments or arguments[0] in ("-h", "--help"):
-        show([USAGE])
+        parts = [f"  {name:<11} {command.__doc__}" for name, command in commands.items()]
+        hint = f"`{PROGRAM} data PART --help` shows its arguments. docs/data.md has the row type."
+        show([f"usage: {PROGRAM} data PART ...", "", __doc__ or "", "", *parts, "", hint])
         if arguments:
             raise SystemExit(0)
         return 2
@@ -49,7 +37,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(arguments: Sequence[str]) -> int:
-    parser = Parser("data list", "Lists the sources of `data build`, and which of them are built.")
+    """Lists the sources of `data build`, and which of them are built."""
+    parser = Parser("data list", _list.__doc__)
     parser.path("--out", "OUT", "where sets are built (default: data)", default=Path("data"))
     out = parser.parse_args(arguments).out
     from nemo_prorl.data.building.source import sources
@@ -72,22 +61,14 @@ def _list(arguments: Sequence[str]) -> int:
 
 
 def _build(arguments: Sequence[str]) -> int:
-    from nemo_prorl.config.compose import data_build_options, quoted
+    """Writes data/NAME/{train,validation}.parquet with manifest.json and overlap.json."""
+    from nemo_prorl.config.compose import data_build_options
     from nemo_prorl.config.help import entries, entries_text
 
-    parser = Parser(
-        "data build",
-        "Writes data/NAME/{train,validation}.parquet with manifest.json and overlap.json.",
-        "`against=` may be given several times.\n\n" + "\n".join(entries_text(entries(DataBuildConfig))),
-    )
+    parser = Parser("data build", _build.__doc__, "\n".join(entries_text(entries(DataBuildConfig))))
     parser.option("words", "NAME | KEY=VALUE", "a source, or `all`; or an option", nargs="+")
     words = parser.parse_args(arguments).words
-    against = [word for word in words if word.startswith("against=") and "[" not in word]
-    overrides = [word for word in words if "=" in word and word not in against]
-    if against:
-        paths = (quoted(word.partition("=")[2]) for word in against)
-        overrides.append(f"against=[{','.join(paths)}]")
-    options = data_build_options(overrides)
+    options = data_build_options([word for word in words if "=" in word])
     chosen = _chosen([word for word in words if "=" not in word], options)
     from nemo_prorl.data.building import chat, pipeline, verify
     from nemo_prorl.reward_sources import service
@@ -151,9 +132,8 @@ def _grader(options: DataBuildConfig) -> Iterator[Submit]:
 
 
 def _show(arguments: Sequence[str]) -> int:
-    parser = Parser(
-        "data show", "Shows rows of a file of problems, as a run reads them, and says which it would refuse."
-    )
+    """Shows rows of a file of problems, as a run reads them, and says which it would refuse."""
+    parser = Parser("data show", _show.__doc__)
     parser.path("file", "FILE", "a file of problems")
     parser.number("--rows", "N", "number of rows (default: 3)", default=3)
     parser.number("--from", "N", "index of the first row (default: 0)", least=0, default=0, dest="start")
@@ -220,7 +200,8 @@ def _row_lines(rows: Iterable[Row | RejectedRow], start: int, num_rows: int) -> 
 
 
 def _difficulty(arguments: Sequence[str]) -> int:
-    parser = Parser("data difficulty", "Shows pass rates of a run's prompts, by domain.")
+    """Shows pass rates of a run's prompts, by domain."""
+    parser = Parser("data difficulty", _difficulty.__doc__)
     parser.path("run_dir", "RUN_DIR", "folder of a run")
     run_dir = parser.parse_args(arguments).run_dir
     from nemo_prorl.run_folder.difficulty import read_difficulty, summary

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     configuration."""
     from nemo_prorl.doctor.examine import GROUPS, names_of_nodes, place_of_this_process
 
-    parser = Parser("doctor", __doc__ or "", DESCRIPTION)
+    parser = Parser("doctor", __doc__, DESCRIPTION)
     parser.path(
         "--folder", "FOLDER", "where each node writes its findings (default: RUN/doctor if there are several)"
     )

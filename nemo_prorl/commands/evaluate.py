@@ -197,18 +197,16 @@ def _evaluate_files(config: RunConfig, ks: str | None, samples: Path | None) -> 
 def _aside() -> Iterator[Path]:
     """Yields a temporary folder. It is deleted at the end, unless somebody may want to read its logs: after an
     evaluation that failed, and if reward functions have written something, which is then said."""
-    folder = Path(tempfile.mkdtemp(prefix="nemo_prorl-"))
+    folder, stays = Path(tempfile.mkdtemp(prefix="nemo_prorl-")), True
     try:
         yield folder
         written = [log for log in sorted(folder.glob("reward_function.*.log")) if log.stat().st_size]
         for log in written:
             terminal.say(f"The output of a reward function is in {log}.")
+        stays = bool(written)
     except (ConfigError, KeyboardInterrupt):
-        written = []
-        raise
-    except BaseException:
-        written = [folder]
+        stays = False
         raise
     finally:
-        if not written:
+        if not stays:
             shutil.rmtree(folder, ignore_errors=True)

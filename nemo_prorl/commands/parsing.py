@@ -24,7 +24,7 @@ PROGRAM = "nemo-prorl" if Path(sys.argv[0]).name == "nemo-prorl" else "python -m
 class Parser(argparse.ArgumentParser):
     """A parser that raises ConfigError on a wrong argument, instead of printing its usage on every rank."""
 
-    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+    def __init__(self, command: str, description: str | None, epilog: str = "") -> None:
         super().__init__(
             prog=f"{PROGRAM} {command}",
             description=description,

@@ -10,7 +10,8 @@ import pytest
 from nemo_prorl import __main__ as cli
 from nemo_prorl import run
 from nemo_prorl.commands import evaluate
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.commands.parsing import composed
+from nemo_prorl.config import ConfigError
 from nemo_prorl.data.inputs import with_prompt_files
 from nemo_prorl.run_folder.markers import mark_done
 from tests import test_cli
@@ -79,18 +80,12 @@ def test_doctor_leaves_nothing_and_calls_no_function(
 
 
 def test_a_check_of_a_run_takes_what_the_run_has_converted(given: list[str], tmp_path: Path) -> None:
-    config = cli_config(given)
+    config = composed("train", given)
     converted = with_prompt_files(config)[0].data.train
     (tmp_path / "here" / "aside").mkdir()
     checked = with_prompt_files(config, into=tmp_path / "here" / "aside")[0].data.train
     assert [*checked] == [*converted]
     assert list((tmp_path / "here" / "aside").iterdir()) == []
-
-
-def cli_config(overrides: list[str]) -> RunConfig:
-    from nemo_prorl.commands.parsing import composed
-
-    return composed("train", overrides)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +94,6 @@ def cli_config(overrides: list[str]) -> RunConfig:
         ("reward_service.log", None, False),
         ("reward_service.log", ConfigError("no"), False),
         ("reward_service.log", KeyboardInterrupt(), False),
-        ("reward_service.log", SystemExit(1), True),
         ("reward_service.log", RuntimeError("a bug"), True),
         ("reward_function.score.log", None, True),
     ],

@@ -1,4 +1,4 @@
-"""Tests that every file and function that docs/code_tour.md names exists where the page says."""
+"""Tests that every file and function that docs/code_tour.md and the picture of a training step name exists."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -44,3 +45,12 @@ def test_the_files_exist() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_exists(name: str) -> None:
     assert exists(name) or name in options()
+
+
+def test_the_files_of_the_picture_exist() -> None:
+    picture = ElementTree.parse(ROOT / "docs/images/architecture.svg").getroot()
+    texts = [text.text or "" for text in picture.iter() if text.get("class") == "file"]
+    names = re.findall(r"[a-z_]+(?:/[a-z_]+)+(?:\.py)?|[a-z_]+\.py", "\n".join(texts))
+    bases = (ROOT, ROOT / "nemo_prorl")
+    assert len(names) > 20
+    assert [name for name in names if not any((base / name).exists() for base in bases)] == []

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
-
 import pytest
 
 from nemo_prorl.__main__ import COMMANDS
 from nemo_prorl.config.help import options
+from scripts import reference
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
 
 
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "scripts" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["commands.md", "options.md", "metrics.md"])
-def test_a_page_is_up_to_date(reference: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("COLUMNS", "80")  # the page does not depend on the terminal
     assert (FOLDER / name).read_text() == reference.PAGES[name](), "run `make reference`"
 
 
-def test_there_are_no_other_pages(reference: ModuleType) -> None:
+def test_there_are_no_other_pages() -> None:
     assert {page.name for page in FOLDER.iterdir()} == set(reference.PAGES)
 
 

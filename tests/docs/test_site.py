@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
-
 import pytest
 
-from tests.conftest import ROOT
-
-
-@pytest.fixture(scope="module")
-def without_outside_links() -> Callable[[str, str], str]:
-    spec = importlib.util.spec_from_file_location("mkdocs_hooks", ROOT / "scripts" / "mkdocs_hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.without_outside_links  # type: ignore[no-any-return]
+from scripts.mkdocs_hooks import without_outside_links
 
 
 @pytest.mark.parametrize(
@@ -33,7 +20,5 @@ def without_outside_links() -> Callable[[str, str], str]:
         ("data.md", "[here](#below)", "[here](#below)"),
     ],
 )
-def test_links_that_lead_out_of_the_folder_become_text(
-    without_outside_links: Callable[[str, str], str], page: str, markdown: str, wanted: str
-) -> None:
+def test_links_that_lead_out_of_the_folder_become_text(page: str, markdown: str, wanted: str) -> None:
     assert without_outside_links(markdown, page) == wanted

@@ -90,18 +90,9 @@ def test_the_training_source_is_built_from_both_of_its_schemas(
 ) -> None:
     source, out = real_data / "deepscaler", tmp_path / "data"
     found = sum(num_records(path) for path in source.glob("*.json"))
-    against = [f"against={path}" for path in sorted((real_data / "eval").glob("*.jsonl"))]
-    code = cli.main(
-        [
-            "data",
-            "build",
-            "deepscaler",
-            f"source={source}",
-            f"out={out}",
-            f"reward.urls=[{service}]",
-            *against,
-        ]
-    )
+    against = f"against=[{','.join(map(str, sorted((real_data / 'eval').glob('*.jsonl'))))}]"
+    options = [f"source={source}", f"out={out}", f"reward.urls=[{service}]", against]
+    code = cli.main(["data", "build", "deepscaler", *options])
     assert code == 0
     assert "deepscaler: " in capsys.readouterr().out
     manifest = json.loads((out / "deepscaler" / "manifest.json").read_text())

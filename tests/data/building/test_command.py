@@ -32,11 +32,8 @@ def test_a_set_is_built_listed_and_shown(
     bench = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
     bench[0].write_text('{"problem": "3+10?"}\n')
     bench[1].write_text('{"problem": "5+10?"}\n{"problem": "99+10?"}\n')
-    code = cli.main(
-        ["data", "build", "deepscaler", f"source={source}", f"out={out}", "held_out=1"]
-        + [f"against={path}" for path in bench]
-        + [f"reward.urls=[{service}]"]
-    )
+    options = [f"source={source}", f"out={out}", "held_out=1", f"reward.urls=[{service}]"]
+    code = cli.main(["data", "build", "deepscaler", *options, f"against=[{bench[0]},{bench[1]}]"])
     said = capsys.readouterr().out
     assert code == 0
     assert "deepscaler: 3 train, 1 validation of 6 read" in said
