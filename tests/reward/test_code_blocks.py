@@ -20,7 +20,6 @@ def test_blocks(row: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_labels_that_name_python(label: str) -> None:
     assert [block.is_python for block in code_blocks(f"```{label}\na\n```")] == [True]
-    assert [block.is_python for block in code_blocks(f"~~~ {label}\na\n~~~")] == [True]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ UNITS = (
     "a", "A", "A ", "A. ", "I. B. ", "1", "1 ", "1. ", ".", ". ", "...", "... ", "? ", "!", "vs. ", "Dr. ", "e.g. ",
     "a.) ", "a.\n\n", '"', '" ', "'", "A' ", "don't ", ",", ", ", ":", "P.S.", "p. ", "PART 1 ", "(", "{", "}",
     "\\boxed{", "\\boxed{1}",
-    "\\boxed{1}, ", "\\boxed{1} and ", "`", "```", "``` ", "```\n", "~", "~~~", '```\n\\"""\n```py\n', '"""',
+    "\\boxed{1}, ", "\\boxed{1} and ", "`", "```", "``` ", "```\n", '```\n\\"""\n```py\n', '"""',
     "</answer>", "<answer>", "</think>", "word ",
 )  # fmt: skip
 RULES = {
@@ -46,9 +46,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "code": code_blocks,
     "code in Python": lambda text: code_blocks(f"```python\n{text}"),
     "code without a label": lambda text: code_blocks(f"```\n{text}"),
-    "code without a label, torn": lambda text: code_blocks(f'```\n"""\n{text}'),
     "code that ends with a backslash": lambda text: code_blocks(f"```python\n{text}\\"),
-    "code in tildes": lambda text: code_blocks(f"~~~python\n{text}"),
     "code, a fence that goes on": lambda text: code_blocks(f"```{text}`"),
     "box": extract.last_box,
     "boxes around": lambda text: extract.joined_boxes(f"\\boxed{{1}}{text}x\\boxed{{2}}"),

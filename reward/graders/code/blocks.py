@@ -1,14 +1,11 @@
 """Finds the fenced code blocks of a response. Pure functions of text, in linear time.
 
-A fence is a run of three or more backticks or tildes. Beyond CommonMark, the parser accepts four habits of language
-models:
+A fence is a run of three or more backticks. Beyond CommonMark, the parser accepts four habits of language models:
 
 - A fence may follow text on its line: `Here is the code: ```python`, and `print(x)```` at the end of a program.
 - Python has no backticks. So in a block labelled Python, or without a label, a run of backticks ends the block anywhere
   except inside a string or comment of the program.
-- A fence labelled Python begins a block, even if an earlier block was never closed. At the start of a line it does so
-  even inside a three-quoted string, if the block has no label and would otherwise never end: such a block is usually
-  prose, and its quotation marks are not Python's.
+- A fence labelled Python begins a block, even if an earlier block was never closed.
 - The last block may be left unclosed.
 """
 
@@ -18,7 +15,7 @@ import re
 from dataclasses import dataclass
 
 _OPENING = re.compile(
-    r"^[ \t]*+(?P<line>```++|~~~++)[ \t]*+(?P<info>[^\n`]*+)$"
+    r"^[ \t]*+(?P<line>```++)[ \t]*+(?P<info>[^\n`]*+)$"
     r"|^[^\n`]*+(?P<bare>```++)[ \t\r]*+$"
     r"|(?<!`)(?P<labelled>```++)(?P<label>[^\n`]++)$",
     re.MULTILINE,
@@ -27,31 +24,17 @@ _OPENING = re.compile(
 `_opening` accepts only Python's labels there."""
 _PYTHON = re.compile(r"[{. \t]*(?:python|py|pypy)[\d.]*(?![\w-])", re.IGNORECASE)
 _LANGUAGE = re.compile(r"[\w.+#{}-]*")
-_LONG_STRING = (
+_FENCE_IN_PROGRAM = re.compile(
     r'"""(?:[^"\\]|\\[\s\S]?+|"(?!""))*+(?:"""|\Z)'
     r"|'''(?:[^'\\]|\\[\s\S]?+|'(?!''))*+(?:'''|\Z)"
-)
-_NO_PYTHON_FENCE = rf"\n(?![ \t]*+```++[ \t]*+(?i:{_PYTHON.pattern}))"
-_LONG_STRING_BEFORE_FENCE = (
-    rf'"""(?:[^"\\\n]|\\[^\n]?+|"(?!"")|{_NO_PYTHON_FENCE})*+(?:"""|\Z|(?=\n))'
-    rf"|'''(?:[^'\\\n]|\\[^\n]?+|'(?!'')|{_NO_PYTHON_FENCE})*+(?:'''|\Z|(?=\n))"
-)
-"""A three-quoted string that ends at the latest before a line that begins with a fence labelled Python."""
-_SHORT_STRING_OR_COMMENT = (
-    r'"(?:[^"\\\n]|\\[\s\S])*+"?'
+    r'|"(?:[^"\\\n]|\\[\s\S])*+"?'
     r"|'(?:[^'\\\n]|\\[\s\S])*+'?"
     r"|\#[^\n]*+"
+    r"|(?P<fence>```++)[ \t]*+(?P<info>[^\n`]*+)"
 )
-"""A string that is never closed ends with its line, or with the text if it has three quotes. Searching for its end from
-every quotation mark would take quadratic time."""
-_FENCE = r"(?P<fence>```++)[ \t]*+(?P<info>[^\n`]*+)"
-_FENCE_IN_PROGRAM = re.compile(rf"{_LONG_STRING}|{_SHORT_STRING_OR_COMMENT}|{_FENCE}")
-_FENCE_IN_TORN_PROGRAM = re.compile(rf"{_LONG_STRING_BEFORE_FENCE}|{_SHORT_STRING_OR_COMMENT}|{_FENCE}")
-_TILDES_IN_PROGRAM = re.compile(
-    rf"{_LONG_STRING}|{_SHORT_STRING_OR_COMMENT}|^[ \t]*+(?P<fence>~~~++)[ \t\r]*+(?P<info>)$", re.MULTILINE
-)
+"""Strings, comments, and fences outside of them. A string that is never closed ends with its line, or with the text if
+it has three quotes. Searching for its end from every quotation mark would take quadratic time."""
 _FENCE_IN_TEXT = re.compile(r"(?<!`)(?P<fence>```++)[ \t]*+(?P<info>[^\n`]*+)$", re.MULTILINE)
-_TILDES_IN_TEXT = re.compile(r"^[ \t]*+(?P<fence>~~~++)[ \t\r]*+(?P<info>)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +55,12 @@ class Block:
 def code_blocks(text: str) -> list[Block]:
     """Returns all blocks that are not empty, in order."""
     blocks: list[Block] = []
-    position, is_torn = 0, False
+    position = 0
     while opening := _opening(text, position):
         fence, label = opening
         start = min(len(text), fence.end() + 1)
         run = fence["line"] or fence["bare"] or fence["labelled"]
-        end, position, is_closed = _end(text, start, run, label, is_torn)
-        if not (is_closed or label or is_torn):
-            # Only once: otherwise each of many such blocks would search the text to its end.
-            is_torn = True
-            end, position, is_closed = _end(text, start, run, label, is_torn)
+        end, position, is_closed = _end(text, start, run, label)
         body = text[start:end].rstrip(" \t")
         if body.strip():
             # A block in a list is indented as a whole: every line loses the first one's indentation.
@@ -112,16 +91,10 @@ def _opening(text: str, position: int) -> tuple[re.Match[str], str] | None:
     return None
 
 
-def _end(text: str, start: int, opening: str, label: str, is_torn: bool) -> tuple[int, int, bool]:
-    """Returns where a block's body ends, where to continue reading, and whether a fence closes it. `is_torn`: in a
-    block without a label, a line that begins with a fence labelled Python ends a three-quoted string."""
+def _end(text: str, start: int, opening: str, label: str) -> tuple[int, int, bool]:
+    """Returns where a block's body ends, where to continue reading, and whether a fence closes it."""
     is_program = not label or _is_python(label)
-    if opening[0] == "~":
-        fences = _TILDES_IN_PROGRAM if is_program else _TILDES_IN_TEXT
-    elif is_torn and not label:
-        fences = _FENCE_IN_TORN_PROGRAM
-    else:
-        fences = _FENCE_IN_PROGRAM if is_program else _FENCE_IN_TEXT
+    fences = _FENCE_IN_PROGRAM if is_program else _FENCE_IN_TEXT
     for fence in fences.finditer(text, start):
         if fence["fence"] is None:  # a string or a comment
             continue
