@@ -72,9 +72,8 @@ def is_cheap(expression: str) -> bool:
             return False
     if (
         "\\int" in text
-        or re.search(r"!\s*[)\]}]+\s*!|!!!", text)
         or text.count("factorial") > 1
-        or re.search(r"\^[^!]*[)}]\s*!", text)
+        or re.search(r"!\s*[)\]}]+\s*!|!!!|\^[^!]*[)}]\s*!", text)
     ):
         return False
     if any(int(digits) > MAX_FACTORIAL for digits in re.findall(r"(\d{1,400})\s*[)}]*\s*!", text)):
@@ -137,18 +136,13 @@ def has_known_names(expression: str) -> bool:
 def parse_safely(
     expression: str,
     transformations: Sequence[Callable[..., Any]] = sympy_parser.standard_transformations,
-    names: dict[str, Any] | None = None,
 ) -> Any | None:
-    """Returns the sympy expression, or None if it is refused or does not parse. `names` adds to the table of
-    functions."""
+    """Returns the sympy expression, or None if it is refused or does not parse."""
     if not is_harmless(expression) or not is_cheap(expression):
         return None
     try:
         return sympy_parser.parse_expr(
-            expression,
-            local_dict=dict(names or {}),
-            global_dict=dict(NAMES),
-            transformations=tuple(transformations),
+            expression, local_dict={}, global_dict=dict(NAMES), transformations=tuple(transformations)
         )
     except Exception:  # parsers of free text raise SyntaxError, TypeError, ZeroDivisionError, ...
         return None

@@ -4,8 +4,8 @@ It is started by `Zygote` (reward.sandbox.launch) as a fresh single-threaded int
 text. Messages on its socket (SEQPACKET, JSON) are answered one by one:
 
     {"op": "spawn"} with file descriptors  -> {"pid": n}
-    {"op": "end", "pid": n}                -> {"signal": s, "code": c}   kills the child and all below it; says
-                                              how it had ended by itself, else signal 9
+    {"op": "end", "pid": n}                -> {"signal": s}   kills the child and all below it; s is the signal that
+                                              had ended it, 9 if it still ran, or 0
 
     When its socket closes, it kills its children and exits; when it is killed, its children die with it.
 """
@@ -79,8 +79,7 @@ def _serve(control: socket.socket, prepared: PreparedLevel, child_main: ChildMai
             with contextlib.suppress(ChildProcessError):
                 while True:
                     os.waitpid(-pid, 0)
-            code = os.waitstatus_to_exitcode(status)
-            control.send(json.dumps({"signal": max(-code, 0), "code": max(code, 0)}).encode())
+            control.send(json.dumps({"signal": max(-os.waitstatus_to_exitcode(status), 0)}).encode())
 
 
 def _run_child(

@@ -217,10 +217,7 @@ def test_refused(row: dict[str, str], sandbox: Sandbox) -> None:
         ("recursion through C", RECURSION_THROUGH_C + "run()", "20000 20000"),
         ("recursion through C in a big thread", "import threading\nthreading.stack_size(1 << 27)\n"
          f"{RECURSION_THROUGH_C}t = threading.Thread(target=run)\nt.start()", "20000 20000"),
-        ("the usual preamble", "print(gcd(4, 6), Counter('aa')['a'], inf, bisect_left([1, 2], 2), pow(2, 3, 5))",
-         "2 2 inf 1 3"),
         ("late imports", "import decimal, fractions, colorsys, ipaddress\nprint(fractions.Fraction(1, 3))", "1/3"),
-        ("sortedcontainers", "from sortedcontainers import SortedList\nprint(SortedList([3, 1])[0])", "1"),
         ("not root", "import os\nprint(os.getuid() != 0 and os.geteuid() != 0)", "True"),
         ("no secrets", "import os\nprint([k for k in os.environ if 'SECRET' in k])", "[]"),
         ("the order of sets", "print(hash('a'), hash(b'b'))", HASHES),
@@ -260,7 +257,6 @@ def test_large_input_and_output_pass_through_pipes(sandbox: Sandbox) -> None:
     text = "7" * 500_000
     tests = code_tests.Tests(inputs=(text,), expected=(text,), fn_name=None)
     assert graded(sandbox, "print(input())", tests).score == 1
-    assert run_tests(sandbox, "print('7' * 3_000_000)", tests).ends == ["output_limit"]
     assert sandbox.run("print(1)", [text]).ends == ["exit"], "who does not read it may end"
 
 
