@@ -1,6 +1,9 @@
 """Tests of `reward explain` for mathematics: both values, their types and the rule, in 80 columns."""
 
+from typing import get_args
+
 from reward.graders.math.rules import TYPES, Rule, explained
+from reward.graders.math.values import Value
 from reward.offline import explanation
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
@@ -9,30 +12,14 @@ def explained_lines(domain: str, answer: str, gold: str, score: float, **details
     request = ScoreRequest(
         request_id="a", domain=domain, response=f"\\boxed{{{answer}}}", task={"answer": gold}
     )
-    result = ScoreResult(
-        request_id="a",
-        status=GradeStatus.graded,
-        score=score,
-        verdict="correct" if score else "wrong",
-        details={"extracted": answer, "gold": gold, **details},
-        version="v",
-    )
-    return list(explanation(request, result))
+    verdict, details = "correct" if score else "wrong", {"extracted": answer, "gold": gold, **details}
+    graded = {"status": GradeStatus.graded, "score": score, "verdict": verdict, "details": details}
+    return list(explanation(request, ScoreResult(request_id="a", version="v", **graded)))
 
 
 def test_both_values_their_types_and_the_rule_are_said() -> None:
-    lines = explained_lines(
-        "math",
-        "500\\text{ cm}",
-        "5\\text{ m}",
-        1.0,
-        answer_type="quantity",
-        gold_type="quantity",
-        rule="quantity in another unit",
-    )
-    assert lines == [
-        "domain     math",
-        "reasoning  no </think>; 21 characters are graded",
+    types = {"answer_type": "quantity", "gold_type": "quantity", "rule": "quantity in another unit"}
+    assert explained_lines("math", "500\\text{ cm}", "5\\text{ m}", 1.0, **types)[2:] == [
         "extracted  (last box) 500\\text{ cm}",
         "           which is a quantity with its unit",
         "compared   5\\text{ m}",
@@ -46,16 +33,8 @@ def test_both_values_their_types_and_the_rule_are_said() -> None:
 
 
 def test_a_difference_is_said_by_the_golds_type() -> None:
-    lines = explained_lines(
-        "stem",
-        "2,1",
-        "(1,2)",
-        0.0,
-        answer_type="list",
-        gold_type="tuple",
-        rule="differs",
-    )
-    assert "           which is a list, in any order" in lines
+    types = {"answer_type": "list", "gold_type": "tuple", "rule": "differs"}
+    lines = explained_lines("stem", "2,1", "(1,2)", 0.0, **types)
     assert "rule       they differ, compared as a tuple, whose order counts" in lines
 
 
@@ -69,7 +48,9 @@ def test_other_domains_keep_their_details() -> None:
     assert "  rule               x" in explained_lines("code", "1", "1", 0.0, rule="x")
 
 
-def test_every_rule_and_type_fits_in_a_terminal() -> None:
+def test_every_rule_and_type_has_words_that_fit_in_a_terminal() -> None:
+    types = {kind.__name__.lower() for kind in get_args(Value)} - {"several", "text"}
+    assert types < TYPES.keys()
     for rule in Rule:
         (sentence,) = explained({"rule": rule.value, "gold_type": "words"})
         assert len(f"rule       {sentence}") <= 80
