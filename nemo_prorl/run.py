@@ -43,11 +43,13 @@ from nemo_prorl.run_folder.starts import recorded_start
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training import evaluation, stages
 from nemo_prorl.training.checkpoint import CheckpointNotSaved, CheckpointWriter
+from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.control.health import Alarms
 from nemo_prorl.training.deadline import SPARE_S, STARTED, Deadline, find_ends, pausing_on_interrupt
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.refit import canary_prompt
 from nemo_prorl.training.sampling.rounds import NothingToLearn
+from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.trainer import ProRLTrainer, StoppedByController
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
@@ -156,8 +158,7 @@ def run_stage(
 ) -> tuple[stages.Outcome, RunState]:
     """Builds everything that the loop needs, the cheapest checks first, and runs it. Returns why the loop ended and the
     final state. The loggers stay open until the caller leaves `at_the_end`."""
-    run_dir = Path(config.exp_manager.explicit_log_dir)
-    is_main = ranks.layout.is_main
+    run_dir, is_main = Path(config.exp_manager.explicit_log_dir), ranks.layout.is_main
     if is_main and not start.is_resume:
         record_options(config, run_dir)
     with watchdog.trusting_main():
@@ -194,20 +195,24 @@ def run_stage(
             ranks=ranks,
             provenance=provenance(),
         )
-        if sentence := stages.best_without_checkpoint(start, config):
-            log.say(sentence)
         if network := network_of_this_process():
             log.say(network.sentence)
         saves = config.exp_manager.create_checkpoint_callback
         begins = f"goes on after step {state.step}" if start.is_resume else f"begins with {start}"
         log.note(f"stage {state.stage} {begins}")
-        trainer = ProRLTrainer(
+        context = StepContext(
             config=config,
             ranks=ranks,
             policy=policy,
             sampler=sampler,
             grader=grader,
             prompts=prompts,
+            stopwatch=Stopwatch(watchdog.enter, lambda: policy.take_peak_gib() - sampler.released_gib),
+            say=log.say,
+            on_progress=watchdog.beat,
+        )
+        trainer = ProRLTrainer(
+            context=context,
             held_out=inputs.held_out,
             canary=canary_prompt(tokenizer, config.sampler),
             checkpoints=checkpoints if saves else None,
@@ -216,7 +221,6 @@ def run_stage(
             watchdog=watchdog,
             deadline=deadline_of(config.exp_manager, is_main=is_main),
             state=state,
-            measured=start.measured(state),
         )
         with pausing_on_interrupt(speaks=is_main) if saves else nullcontext():
             outcome = trainer.fit()

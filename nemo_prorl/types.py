@@ -293,8 +293,6 @@ class RunState:
     """Name -> description (weight, identity of the file) of each part of the reward: functions and reward service."""
     controller: dict[str, Any] = field(default_factory=dict)
     """History of the reset controller."""
-    remixed: bool = False
-    """Whether the controller has made the stage draw its prompts by difficulty."""
     num_records: int = 0
     """Number of lines of metrics.jsonl up to this checkpoint; a resumed run repeats the later ones."""
     outcome: str = ""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import get_ident
@@ -248,42 +245,11 @@ def test_the_main_rank_says_for_all_that_a_stage_is_done(
     assert capsys.readouterr().out.count("is already done") == 1
 
 
-HOLDER = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from nemo_prorl.run_folder.lock import alone_in
-with alone_in(Path(sys.argv[1]), lambda holder: False):
-    print("there", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_second_process_is_kept_out_and_the_first_ones_death_lets_it_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_process_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "initialise", lambda *_, **__: SINGLE)
-    config = RunConfig(exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path)))
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], **pipes) as first:  # type: ignore[call-overload]
-        assert first.stdout.readline() == b"there\n"
-        with pytest.raises(ConfigError, match=rf"a process on \S+ is training in {tmp_path}"):
-            train(config)
-        assert not failed_marker(tmp_path, "main").exists(), "the first one's stage has not failed"
-        first.kill()
-    with alone_in(tmp_path, is_gone):
-        pass
-
-
-def test_a_file_system_without_locks_keeps_nobody_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locks(*_: object) -> None:
-        raise OSError("Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with alone_in(tmp_path, is_gone):
-        pass
+    with alone_in(tmp_path, is_gone), pytest.raises(ConfigError, match=rf"is training in {tmp_path}"):
+        train(stage_config(tmp_path, "main"))
+    assert not failed_marker(tmp_path, "main").exists(), "the first one's stage has not failed"
 
 
 def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_them(

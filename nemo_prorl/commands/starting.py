@@ -81,7 +81,7 @@ def describe_start(
     from nemo_prorl.distributed import alone
     from nemo_prorl.reward_sources.functions.check import TRIED_PROMPTS, try_functions
     from nemo_prorl.reward_sources.service import check_tasks, refused_here
-    from nemo_prorl.training.stages import best_without_checkpoint, done_message
+    from nemo_prorl.training.stages import done_message
 
     start = run.starting_point(config)
     inputs = run.load_inputs(config, alone(), is_resume=start.is_resume, into=into)
@@ -95,7 +95,6 @@ def describe_start(
         *inputs.sentences,
         *tried,
         done_message(run_dir, stage) or f"stage {stage} can {how} in {run_dir}, with {begins}",
-        *filter(None, [best_without_checkpoint(start, config)]),
     ], config
 
 

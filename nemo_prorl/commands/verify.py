@@ -17,7 +17,7 @@ from nemo_prorl.run_folder import terminal
 if TYPE_CHECKING:
     from nemo_prorl.distributed import Ranks
     from nemo_prorl.questions.rerun import RerunPlan
-    from nemo_prorl.training.digest import Difference, StepDigest
+    from nemo_prorl.training.digest import Phase, StepDigest
 
 TOLERANCES = {Precision.fp32: 1e-5, Precision.bf16: 1e-2}
 """Relative and absolute, for numbers of a step that was trained on another machine, layout or version."""
@@ -151,26 +151,24 @@ def _begin(plan: RerunPlan, *, sample_again: bool) -> Ranks:
     return ranks
 
 
-def _exact(found: Sequence[Difference], digest: StepDigest) -> list[str]:
+def _exact(found: Mapping[Phase, str], digest: StepDigest) -> list[str]:
     """Returns lines on the phases that are equal, on the first that differs, and on those that follow from it."""
     from nemo_prorl.training.digest import UNITS, Phase
 
-    wrong = {difference.phase for difference in found}
-    first = found[0].phase if found else None
     lines = []
     for phase in Phase:
-        if phase not in wrong:
+        if phase not in found:
             count = len(digest.items[phase])
             lines.append(f"  {phase.value:<31} equal   {count} {UNITS.get(phase, 'prompts')}")
-        elif phase is first:
-            lines.append(f"  {phase.value:<31} DIFFERS {found[0]}")
+        elif phase is next(iter(found)):
+            lines.append(f"  {phase.value:<31} DIFFERS {found[phase]}")
         else:
             lines.append(f"  {phase.value:<31} differs")
     return lines
 
 
 def _within(
-    plan: RerunPlan, step: int, found: Sequence[Difference], metrics: dict[str, Any], tolerance: float
+    plan: RerunPlan, step: int, found: Mapping[Phase, str], metrics: dict[str, Any], tolerance: float
 ) -> tuple[list[str], int]:
     """Returns lines and an exit code for a step whose bits need not be equal. Raises CannotVerify if it has other
     rollouts, so that no number can be compared."""
@@ -178,12 +176,12 @@ def _within(
     from nemo_prorl.training.digest import Phase
 
     discrete = (Phase.prompts, Phase.rollouts, Phase.verdicts, Phase.selection)
-    for difference in found:
-        if difference.phase is Phase.prompts:
-            return [f"  {difference.phase.value:<31} DIFFERS {difference}"], 1
-        if difference.phase in discrete:
+    for phase, text in found.items():
+        if phase is Phase.prompts:
+            return [f"  {phase.value:<31} DIFFERS {text}"], 1
+        if phase in discrete:
             raise rerun.CannotVerify(
-                f"step {step} has other {difference.phase.value} than recorded: {difference}. Rounding alone can do "
+                f"step {step} has other {phase.value} than recorded: {text}. Rounding alone can do "
                 "that here, so its numbers cannot be compared; exp_manager.record_rollouts keeps rollouts for that."
             )
     record = plan.metrics.get(step, {})
@@ -219,7 +217,7 @@ def _measure(plan: RerunPlan, text: str, *, sample_again: bool) -> int:
         for step, result in zip(plan.steps, rerun.steps_again(plan, stepper, state), strict=True):
             terminal.wait_for(f"measured step {step}")
             if not metric.of_updates:
-                metric.measure(result, stepper.policy)
+                metric.measure(result, stepper.context.policy)
             found = metric.take(ranks)
             if step >= plan.first:
                 lines.append({"step": step, "stage": state.stage, **found})

@@ -26,7 +26,6 @@ from nemo_prorl.config.sections.controller import (
     ControllerConfig,
     ControllerMode,
     ResetTo,
-    ValidationMean,
     WatchLimitsConfig,
     WatchPatienceConfig,
 )

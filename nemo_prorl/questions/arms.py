@@ -147,7 +147,7 @@ def arm_runs(
         raise ConfigError(f"an arm is called {min(taken)}, as a stage of the run: write another name.")
     recorded = str(run_dir / "stages" / f"{state.stage}.yaml")
     begun = compose(recorded, [], conf_dir=conf_dir)
-    common = [*GOES_ON, *(_remixed(begun) if state.remixed else ()), *common]
+    common = [*GOES_ON, *common]
     base = compose(recorded, common, conf_dir=conf_dir)
     _check_same("the command", base, begun, SET_BY_FORK, "--at, --seeds, --steps and --out set it")
     if not base.data.validation:
@@ -170,13 +170,6 @@ def arm_runs(
         for seed in seeds
         for arm, config in configs.items()
     ]
-
-
-def _remixed(begun: RunConfig) -> list[str]:
-    """Returns the overrides with which a child stage draws its prompts as its parent does since a remix. The next remix
-    would have been a reset."""
-    resets = [f"controller.{name}=reset" for name in begun.controller.remixing]
-    return ["data.mix=difficulty", *resets]
 
 
 def _arm_run(arm: Arm, seed: int, config: RunConfig, parent: str, num_steps: int, out: Path) -> ArmRun:

@@ -27,7 +27,8 @@ from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
 from nemo_prorl.run_folder.storage import changed_content
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
-from nemo_prorl.training.control.resets import go_back, reset_policy
+from nemo_prorl.training.context import StepContext
+from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.sampling.rounds import sampling_seed
 from nemo_prorl.training.stages import StartingPoint, restore_prompts
 from nemo_prorl.training.step import Stepper, StepResult
@@ -172,25 +173,16 @@ def steps_again(plan: RerunPlan, stepper: Stepper, state: RunState) -> Iterator[
 
 
 def _repeat_decision(plan: RerunPlan, stepper: Stepper, state: RunState) -> None:
-    """Resets the policy, or changes the mix, if the run did so after this step."""
+    """Resets the policy if the run did so after this step."""
     record = plan.metrics.get(state.step, {})
-    action = record.get("controller", {}).get("action")
-    if action == ControllerAction.remix.name:
-        state.remixed = True
-    if action != ControllerAction.reset.name:
+    if record.get("controller", {}).get("action") != ControllerAction.reset.name:
         return
-    config, policy = plan.config, stepper.policy
     if WENT_BACK in record:
         best = _checkpoint_of(find_checkpoints(plan.run_dir), record[WENT_BACK], state.stage)
-        stepper.collector.drop_ahead()
-        stepper.sampler.sleep()
-        policy.prepare_for_training()
-        go_back(policy, state, best)
-        reset_policy(policy, state, optimizer=config.controller.reset_optimizer)
-        policy.finish_training()
+        stepper.go_back(state, best)
         stepper.refit(state, canary_limit=float("inf"))
     else:
-        reset_policy(policy, state, optimizer=config.controller.reset_optimizer)
+        reset_policy(stepper.context.policy, state, optimizer=plan.config.controller.reset_optimizer)
 
 
 @contextmanager
@@ -231,19 +223,16 @@ def machinery(
                 run.build_sampler(config, ranks, inputs.tokenizer, reads_weights=False)
             )
         sampler = RecordedSampler(records, other_sampler)
-        yield (
-            Stepper(
-                config=config,
-                ranks=ranks,
-                policy=watched(policy),
-                sampler=sampler,
-                grader=RecordedGrader(sampler, grader),
-                prompts=inputs.prompts,
-                canary=None,
-                stopwatch=stopwatch or Stopwatch(),
-            ),
-            state,
+        context = StepContext(
+            config=config,
+            ranks=ranks,
+            policy=watched(policy),
+            sampler=sampler,
+            grader=RecordedGrader(sampler, grader),
+            prompts=inputs.prompts,
+            stopwatch=stopwatch or Stopwatch(),
         )
+        yield Stepper(context, canary=None), state
 
 
 def recorded_steps(plan: RerunPlan) -> set[int]:

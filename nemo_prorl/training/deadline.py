@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import datetime
+from contextlib import contextmanager
 from types import FrameType
 
 from nemo_prorl.config import ExpManagerConfig
@@ -104,14 +102,9 @@ class Deadline:
 def find_ends(config: ExpManagerConfig, environment: Mapping[str, str] = os.environ) -> dict[str, float]:
     """Returns the limits for `Deadline`: exp_manager.max_time_per_run since the start of the process, and the end of
     the Slurm job that this process is part of."""
-    ends, of_slurm = {}, "the Slurm job's time limit"
+    ends = {}
     if config.max_time_per_run_s:
         ends["exp_manager.max_time_per_run"] = STARTED + config.max_time_per_run_s
-    if environment.get("SLURM_JOB_END_TIME", "").isdigit():  # Slurm 23.02 and later
-        ends[of_slurm] = float(environment["SLURM_JOB_END_TIME"])
-    elif job := environment.get("SLURM_JOB_ID"):
-        command = ["squeue", "--noheader", f"--job={job}", "--format=%e"]
-        with suppress(OSError, subprocess.SubprocessError, ValueError):  # N/A for a job without a limit
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-            ends[of_slurm] = datetime.fromisoformat(answer.strip()).timestamp()
+    if environment.get("SLURM_JOB_END_TIME", "").isdigit():  # set by Slurm since 23.02, and by the launchers
+        ends["the Slurm job's time limit"] = float(environment["SLURM_JOB_END_TIME"])
     return ends

@@ -71,27 +71,6 @@ class StepDigest:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """How a phase of a recorded step differs from what was computed again."""
-
-    phase: Phase
-    names: tuple[str, ...]
-    """Prompts, updates or tensors that differ; empty if their number does."""
-    num_recorded: int
-    num_again: int
-    values: str = ""
-    """The numbers that differ, recorded and computed again; empty if there are only hashes."""
-
-    def __str__(self) -> str:
-        unit = UNITS.get(self.phase, "prompts")
-        if self.num_recorded != self.num_again:
-            return f"{self.num_recorded} {unit} recorded, {self.num_again} now"
-        first = ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")
-        text = f"{len(self.names)} of {self.num_again} {unit} ({first})"
-        return f"{text}: {self.values}" if self.values else text
-
-
 def digest_of(result: StepResult, ranks: Ranks) -> StepDigest:
     """Returns the step's digest, the same on every rank. Collective; only hashes are sent."""
     collection, layout = result.collection, ranks.layout
@@ -157,26 +136,26 @@ def digest_of(result: StepResult, ranks: Ranks) -> StepDigest:
     )
 
 
-def differences(recorded: Mapping[str, Any], again: StepDigest) -> list[Difference]:
-    """Returns the phases in which a line of digests.jsonl differs from the step's new digest, the first one first."""
-    found = []
-    new = again.as_record()["phases"]
+def differences(recorded: Mapping[str, Any], again: StepDigest) -> dict[Phase, str]:
+    """Returns the phases in which a line of digests.jsonl differs from the step's new digest, the first one first, and
+    of each how many prompts, updates or tensors differ, and which."""
+    found, new = {}, again.as_record()["phases"]
     for phase, items in again.items.items():
-        if recorded["phases"][phase.name][0] == new[phase.name][0]:
+        (whole_before, before), (whole_now, now) = recorded["phases"][phase.name], new[phase.name]
+        if whole_before == whole_now:
             continue
-        before, now = (
-            [text[at : at + NUM_DIGITS] for at in range(0, len(text), NUM_DIGITS)]
-            for text in (recorded["phases"][phase.name][1], new[phase.name][1])
-        )
-        names: tuple[str, ...] = ()
+        unit = UNITS.get(phase, "prompts")
+        found[phase] = f"{len(before) // NUM_DIGITS} {unit} recorded, {len(items)} now"
         if len(before) == len(now):
-            pairs = zip(items, before, now, strict=True)
-            # Their order may differ, or an item by chance not in these digits.
-            names = tuple(name for name, old, other in pairs if old != other) or tuple(items)
-        values = _changed(recorded["updates"], again.numbers) if phase is Phase.updates else ""
-        found.append(
-            Difference(phase=phase, names=names, num_recorded=len(before), num_again=len(now), values=values)
-        )
+            starts = range(0, len(now), NUM_DIGITS)
+            pairs = zip(items, starts, strict=True)
+            names = [
+                name for name, at in pairs if before[at : at + NUM_DIGITS] != now[at : at + NUM_DIGITS]
+            ] or list(items)  # their order may differ, or an item by chance not in these digits
+            first = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            found[phase] = f"{len(names)} of {len(items)} {unit} ({first})"
+            if phase is Phase.updates and (values := _changed(recorded["updates"], again.numbers)):
+                found[phase] += f": {values}"
     return found
 
 
@@ -225,13 +204,8 @@ def _hash(*parts: bytes | str | np.ndarray[Any, Any]) -> bytes:
     """Returns a hash of 8 bytes of the parts and of their lengths."""
     state = blake2b(digest_size=8)
     for part in parts:
-        data = (
-            part.encode()
-            if isinstance(part, str)
-            else np.ascontiguousarray(part).tobytes()
-            if isinstance(part, np.ndarray)
-            else part
-        )
+        data = part.tobytes() if isinstance(part, np.ndarray) else part
+        data = data.encode() if isinstance(data, str) else data
         state.update(len(data).to_bytes(8))
         state.update(data)
     return state.digest()

@@ -27,9 +27,7 @@ def split_over_ranks(collection: Collection, config: RunConfig, ranks: Ranks) ->
     loss is divided.
     """
     layout = ranks.layout
-    kl_sums: list[
-        list[float]
-    ] = []  # [group][member]; each replica computes it for the rollouts that it prepared
+    kl_sums: list[list[float]] = []  # [group][member]
     if config.algorithm.takes_kl_from_rewards:
         mine = {key: response_kl(*row.logprobs, config.algorithm) for key, row in collection.prepared.items()}
         found = {key: kl for part in ranks.gather_replicas(mine) for key, kl in part.items()}

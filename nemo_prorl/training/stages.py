@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from nemo_prorl.config import BestMode, ConfigError, RunConfig, StageConfig, StartFrom, TrainerConfig
+from nemo_prorl.config import ConfigError, RunConfig, StageConfig, StartFrom, TrainerConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
@@ -33,7 +33,6 @@ from nemo_prorl.run_folder.markers import (
     why_failed,
     withdraw_reset_request,
 )
-from nemo_prorl.run_folder.validation_metrics import VALIDATION
 from nemo_prorl.training.checkpoint import is_intact, load_policy
 from nemo_prorl.training.control.resets import reset_policy, take_policy_of
 from nemo_prorl.types import RunState
@@ -110,14 +109,6 @@ class StartingPoint:
         if self.last is not None:
             take_policy_of(state, self.checkpoint)
         return state
-
-    def measured(self, state: RunState) -> dict[str, float]:
-        """Returns metric -> value of the checkpoint's score, if the stage goes on from its own checkpoint and `state`
-        still measures the same."""
-        saved = self.checkpoint
-        if not self.is_resume or saved is None or saved.score is None:
-            return {}
-        return {saved.monitor: saved.score} if saved.kind == score_kind(saved.monitor, state) else {}
 
     def __str__(self) -> str:
         if self.checkpoint is None:
@@ -198,28 +189,6 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
     )
 
 
-def best_without_checkpoint(start: StartingPoint, config: RunConfig) -> str:
-    """Returns a warning if the parent's best validation has no checkpoint, so that the stage begins with worse weights;
-    else an empty string."""
-    params = config.exp_manager.checkpoint_callback_params
-    if start.is_resume or start.checkpoint is None or config.stage.start_from is not StartFrom.best:
-        return ""
-    name, sign = params.monitor.removeprefix(VALIDATION), 1.0 if params.mode is BestMode.max else -1.0
-    end = (start.last or start.checkpoint).state
-    measured = {  # the parent's own; it may begin at a step that its own parent validated: the later entry replaces it
-        int(record["step"]): sign * record[name]
-        for record in end.validation
-        if name in record and record["step"] >= end.step - end.stage_step
-    }
-    value, step = max(((value, step) for step, value in measured.items()), default=(0.0, 0))
-    if not measured or start.checkpoint.score is None or value <= sign * start.checkpoint.score:
-        return ""
-    return (
-        f"{params.monitor} was {sign * value:.4f} after step {step}, of which there is no checkpoint: stage "
-        f"{config.stage.name} begins with {start}"
-    )
-
-
 def find_intact_start(config: RunConfig, start: StartingPoint, ranks: Ranks) -> StartingPoint:
     """Returns `start` if its checkpoint is intact, or else the starting point that the intact checkpoints give.
     Collective. Raises ConfigError on every rank if no intact checkpoint is left to begin with."""
@@ -293,7 +262,7 @@ def load_start(policy: Policy, start: StartingPoint, stage: StageConfig) -> RunS
         policy.reset_optimizer()
     if stage.reset_data:
         state.prompts = {}
-    state.stage, state.stage_step, state.outcome, state.remixed = stage.name, 0, "", False
+    state.stage, state.stage_step, state.outcome = stage.name, 0, ""
     return state
 
 

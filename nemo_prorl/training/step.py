@@ -3,7 +3,7 @@ loop's (training/trainer.py); whoever has engines and a state can call a step al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,14 +15,13 @@ from nemo_prorl.algorithm.metrics import UpdateStatistics, merge_statistics, upd
 from nemo_prorl.algorithm.objective import policy_loss
 from nemo_prorl.config import DataMix, EntropyBonus, RunConfig
 from nemo_prorl.data.batch import TrainingRow, train_batch, with_old_logprobs
-from nemo_prorl.data.mix import PromptMix
-from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.engines.interface import NonFiniteUpdate
+from nemo_prorl.run_folder.checkpoints import Checkpoint
 from nemo_prorl.training import splitting, step_metrics
-from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.training.context import StepContext
+from nemo_prorl.training.control.resets import reset_policy, take_policy_of
 from nemo_prorl.training.sampling.refit import Refit, Refitted
 from nemo_prorl.training.sampling.rounds import Collection, Collector
-from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import Prompt, RunState, TrainBatch, UpdateReport
 
 
@@ -50,49 +49,14 @@ class StepResult:
         return tuple(map(train_batch, self.rows))
 
 
-@dataclass(kw_only=True, eq=False)
 class Stepper:
     """Makes steps. One instance serves the whole run, on every rank."""
 
-    config: RunConfig
-    ranks: Ranks
-    policy: Policy
-    sampler: Sampler
-    grader: Grader
-    prompts: PromptMix
-    canary: Prompt | None
-    stopwatch: Stopwatch
-    say: Callable[[str], None] = lambda text: None
-    on_progress: Callable[[], None] = lambda: None
-    """Called after each rollout, verdict, batch and update."""
-    between: Callable[[], None] = lambda: None
-    """Called on every rank between sampling and updates; its time does not count."""
-
-    def __post_init__(self) -> None:
-        config, policy, sampler, ranks = self.config, self.policy, self.sampler, self.ranks
-        self.fleet = SamplerFleet(
-            sampler, ranks, tensor_parallel=config.sampler.tensor_parallel, on_progress=self.on_progress
-        )
-        self.collector = Collector(
-            config=config,
-            prompts=self.prompts,
-            fleet=self.fleet,
-            policy=policy,
-            grader=self.grader,
-            ranks=ranks,
-            stopwatch=self.stopwatch,
-            say=self.say,
-            on_progress=self.on_progress,
-        )
-        self._refit = Refit(
-            self.canary,
-            config=config,
-            policy=policy,
-            sampler=sampler,
-            fleet=self.fleet,
-            ranks=ranks,
-            say=self.say,
-        )
+    def __init__(self, context: StepContext, *, canary: Prompt | None) -> None:
+        """canary: the prompt of the canary (sampling/refit.py); None: there is none."""
+        self.context = context
+        self.collector = Collector(context)
+        self._refit = Refit(context, canary)
         self._fingerprints: Mapping[str, int] = {}
         """Fingerprints of the weights that the sampler holds."""
 
@@ -103,22 +67,26 @@ class Stepper:
         ahead: samples the next step's first round during this step's updates. Raises Saturated, NothingToLearn or
         RewardServiceFailing before anything has changed, or NonFiniteUpdate.
         """
-        self.stopwatch.restart()
+        context, config = self.context, self.context.config
+        context.stopwatch.restart()
         began_with = self._fingerprints
-        self.prompts.by_difficulty = state.remixed or self.config.data.mix is DataMix.difficulty
+        context.prompts.by_difficulty = config.data.mix is DataMix.difficulty
         collection = self.collector.collect(state, ahead=ahead)  # sample, grade, keep informative groups
-        with self.stopwatch.pause():
-            self.between()
-        self.sampler.sleep()
-        rows, reports, statistics = self._update(collection, state)
-        if not self.config.algorithm.takes_kl_from_rewards:
+        context.sampler.sleep()
+        # It depends on the entropy of the step before.
+        coefficient = active_entropy_coefficient(
+            state.entropy_coefficient, state.entropy, config.algorithm, num_steps=state.steps_since_reset
+        )
+        rows, reports, statistics = self._update(collection, coefficient, state)
+        if not config.algorithm.takes_kl_from_rewards:
             collection = _completed(collection, rows[0])
         refitted = self.refit(state, canary_limit=canary_limit)
-        metrics = self._metrics(collection, reports, statistics, refitted, state)
+        metrics = self._metrics(collection, reports, statistics, state)
+        metrics |= refitted.metrics | {"objective/entropy_coefficient": coefficient}
         state.step += 1
         state.stage_step += 1
         return StepResult(
-            config=self.config,
+            config=config,
             collection=collection,
             ahead=ahead,
             rows=tuple(map(tuple, rows)),
@@ -129,68 +97,76 @@ class Stepper:
             metrics=metrics,
         )
 
+    def go_back(self, state: RunState, checkpoint: Checkpoint) -> None:
+        """Resets the policy to that of an earlier checkpoint, which becomes the reference as well. Collective; the
+        sampler needs a `refit` afterwards. The optimizer is loaded even if its moments are cleared, because it holds
+        the fp32 copies of 16-bit weights."""
+        context, policy = self.context, self.context.policy
+        self.collector.drop_ahead()
+        context.sampler.sleep()
+        with context.stopwatch.measure("going_back_s"):
+            policy.prepare_for_training()
+            policy.load(checkpoint.policy, reference=False, num_updates=state.num_updates)
+            take_policy_of(state, checkpoint)
+            reset_policy(policy, state, optimizer=context.config.controller.reset_optimizer)
+            policy.finish_training()
+
     def refit(self, state: RunState, *, canary_limit: float) -> Refitted:
         """Loads the policy's weights into the sampler and verifies them. Their version is the number of updates."""
         self.collector.finish_ahead()
-        with self.stopwatch.measure("refit_s"):
-            self.sampler.wake()
+        with self.context.stopwatch.measure("refit_s"):
+            self.context.sampler.wake()
             refitted = self._refit(state.num_updates, canary_limit=canary_limit)
         self._fingerprints = refitted.fingerprints
         return refitted
 
     def _update(
-        self, collection: Collection, state: RunState
+        self, collection: Collection, coefficient: float, state: RunState
     ) -> tuple[list[list[TrainingRow]], list[UpdateReport], list[UpdateStatistics]]:
         """Makes the step's optimizer updates. Returns this replica's rows, a report and this replica's statistics for
-        each. Raises NonFiniteUpdate."""
-        algorithm = self.config.algorithm
-        loss = partial(policy_loss, config=algorithm, entropy_coefficient=self._entropy_coefficient(state))
-        summarised = partial(update_statistics, config=algorithm, with_kl=self.config.measures_kl)
+        each. coefficient: of the entropy bonus. Raises NonFiniteUpdate."""
+        context, algorithm = self.context, self.context.config.algorithm
+        loss = partial(policy_loss, config=algorithm, entropy_coefficient=coefficient)
+        summarised = partial(update_statistics, config=algorithm, with_kl=context.config.measures_kl)
         try:
-            with self.stopwatch.measure("exchange_s"):
-                updates = splitting.split_over_ranks(collection, self.config, self.ranks)
+            with context.stopwatch.measure("exchange_s"):
+                updates = splitting.split_over_ranks(collection, context.config, context.ranks)
         except ValueError as error:  # nothing has changed yet
             raise NonFiniteUpdate(f"step {state.step + 1} is not trained on: {error}.") from error
         reports: list[UpdateReport] = []
         statistics: list[UpdateStatistics] = []
-        with self.stopwatch.measure("updates_s"):
-            self.policy.prepare_for_training()
+        with context.stopwatch.measure("updates_s"):
+            context.policy.prepare_for_training()
             for rows in updates:
                 batch = train_batch(rows)
-                report = self.policy.update(batch, loss)
+                report = context.policy.update(batch, loss)
                 if batch.old_logprobs_BT is None:
                     rows[:] = with_old_logprobs(rows, report.current_logprobs_BT)
-                self.on_progress()
+                context.on_progress()
                 ages = [state.num_updates - row.policy_version for row in rows]
                 state.num_updates += 1
                 statistics.append(summarised(report, batch, is_first=not reports, ages_B=ages))
                 reports.append(report)
-            self.policy.finish_training()
+            context.policy.finish_training()
         return updates, reports, statistics
-
-    def _entropy_coefficient(self, state: RunState) -> float:
-        """Returns this step's coefficient, which depends on the entropy of the step before."""
-        algorithm, num_steps = self.config.algorithm, state.steps_since_reset
-        return active_entropy_coefficient(
-            state.entropy_coefficient, state.entropy, algorithm, num_steps=num_steps
-        )
 
     def _metrics(
         self,
         collection: Collection,
         reports: Sequence[UpdateReport],
         statistics: Sequence[UpdateStatistics],
-        refitted: Refitted,
         state: RunState,
     ) -> dict[str, Any]:
         """Returns the metrics of one step, and adapts the entropy coefficient to the step's entropy. Collective."""
-        step_s = self.stopwatch.elapsed_s()
+        context, config = self.context, self.context.config
+        step_s = context.stopwatch.elapsed_s()
         updates_before = state.num_updates - len(reports)
-        mine = [*statistics, *step_metrics.sampling_statistics(collection.prepared.values(), self.config)]
-        objective = merge_statistics([part for parts in self.ranks.gather_replicas(mine) for part in parts])
-        coefficient = self._entropy_coefficient(state)
+        mine = [*statistics, *step_metrics.sampling_statistics(collection.prepared.values(), config)]
+        objective = merge_statistics(
+            [part for parts in context.ranks.gather_replicas(mine) for part in parts]
+        )
         state.entropy = objective["objective/entropy"]
-        algorithm, num_steps = self.config.algorithm, state.steps_since_reset
+        algorithm, num_steps = config.algorithm, state.steps_since_reset
         state.entropy_coefficient = next_entropy_coefficient(
             state.entropy_coefficient, state.entropy, algorithm, num_steps=num_steps
         )
@@ -198,25 +174,23 @@ class Stepper:
         target = {"objective/entropy_target": entropy_target(algorithm, num_steps)} if adaptive else {}
         num_tokens = collection.num_tokens
         return {
-            **step_metrics.collection_metrics(collection, self.config.shaping, updates_before),
+            **step_metrics.collection_metrics(collection, config.shaping, updates_before),
             **objective,
             **target,
-            **refitted.metrics,
-            "sampler/num_preemptions": self.fleet.take_preemptions(),
+            "sampler/num_preemptions": context.fleet.take_preemptions(),
             "objective/loss": float(np.mean([report.loss for report in reports])),
-            "objective/entropy_coefficient": coefficient,
             "optimizer/grad_norm": float(np.mean([report.grad_norm for report in reports])),
             "optimizer/learning_rate": reports[-1].learning_rate,
             "optimizer/num_updates": state.num_updates,
             **{
                 f"lora/{group}/relative_change": value for group, value in reports[-1].relative_change.items()
             },
-            "data/num_too_long": self.prompts.num_too_long,
+            "data/num_too_long": context.prompts.num_too_long,
             "throughput/num_tokens": num_tokens,
             "throughput/tokens_per_s": num_tokens / step_s,
-            "throughput/exchange_mib": self.ranks.traffic.take() / 2**20,
+            "throughput/exchange_mib": context.ranks.traffic.take() / 2**20,
             "time/step_s": step_s,
-            **self.stopwatch.metrics(),
+            **context.stopwatch.metrics(),
         }
 
 

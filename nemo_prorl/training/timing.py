@@ -35,17 +35,8 @@ class Stopwatch:
         self._on_phase(phase)
 
     def elapsed_s(self) -> float:
-        """Returns seconds since the last restart, without pauses."""
+        """Returns seconds since the last restart."""
         return time.perf_counter() - self._start
-
-    @contextmanager
-    def pause(self) -> Iterator[None]:
-        """Leaves the body out of `elapsed_s`."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._start += time.perf_counter() - start
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:

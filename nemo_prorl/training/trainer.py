@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nemo_prorl.algorithm.metrics import token_limits
-from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, ResetTo, RunConfig
-from nemo_prorl.data.mix import PromptMix
-from nemo_prorl.distributed import Layout, Ranks
-from nemo_prorl.engines.interface import Grader, NonFiniteUpdate, Policy, Sampler
+from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, ResetTo
+from nemo_prorl.distributed import Layout
+from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.run_folder.markers import delete_reset_request, reset_request_id
 from nemo_prorl.run_folder.records import write_rollouts, write_trained
 from nemo_prorl.run_folder.samples import gather_samples
@@ -25,8 +24,9 @@ from nemo_prorl.run_folder.validation_metrics import (
 )
 from nemo_prorl.training import evaluation
 from nemo_prorl.training.checkpoint import CheckpointWriter, SaveSchedule
+from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.control.controller import Decision, ResetController
-from nemo_prorl.training.control.resets import better_checkpoint, go_back, reset_policy
+from nemo_prorl.training.control.resets import better_checkpoint, reset_policy
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.digest import digest_of
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
@@ -34,7 +34,6 @@ from nemo_prorl.training.sampling.refit import Refitted
 from nemo_prorl.training.sampling.rounds import NothingToLearn, Saturated
 from nemo_prorl.training.stages import ENDS_STAGE, Outcome, last_line
 from nemo_prorl.training.step import Stepper, StepResult
-from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
 
@@ -47,12 +46,7 @@ class StoppedByController(RuntimeError):
 class ProRLTrainer:
     """Trains one stage. As in NeMo-Aligner the trainer owns `fit`; every rank runs it, on its own engines."""
 
-    config: RunConfig
-    ranks: Ranks
-    policy: Policy
-    sampler: Sampler
-    grader: Grader
-    prompts: PromptMix
+    context: StepContext
     held_out: Sequence[Prompt]
     canary: Prompt | None
     checkpoints: CheckpointWriter | None
@@ -63,33 +57,18 @@ class ProRLTrainer:
     watchdog: Watchdog
     deadline: Deadline
     state: RunState
-    measured: Mapping[str, Any] = field(default_factory=dict)
-    """Metrics of the weights that this process begins with, as far as the checkpoint that it resumes has them."""
 
     def __post_init__(self) -> None:
-        config = self.config
-        self.run_dir = Path(config.exp_manager.explicit_log_dir)
-        self.controller = ResetController(config.controller, self.state.controller)
-        self.schedule = SaveSchedule(config.exp_manager.checkpoint_callback_params)
-        self._measured = {**self.measured, **self._last_validation()}
+        context = self.context
+        self.config, self.ranks, self.stopwatch = context.config, context.ranks, context.stopwatch
+        self.policy = context.policy
+        self.run_dir = Path(self.config.exp_manager.explicit_log_dir)
+        self.controller = ResetController(self.config.controller, self.state.controller)
+        self.schedule = SaveSchedule(self.config.exp_manager.checkpoint_callback_params)
+        self._measured = self._last_validation()
         """Metrics of the current weights, from which the next checkpoint takes its score: those of the last step or,
         after a reset to an earlier checkpoint, those of that checkpoint's validation."""
-        self.stopwatch = Stopwatch(
-            self.watchdog.enter, lambda: self.policy.take_peak_gib() - self.sampler.released_gib
-        )
-        self.stepper = Stepper(
-            config=config,
-            ranks=self.ranks,
-            policy=self.policy,
-            sampler=self.sampler,
-            grader=self.grader,
-            prompts=self.prompts,
-            canary=self.canary,
-            stopwatch=self.stopwatch,
-            say=self.log.say,
-            on_progress=self.watchdog.beat,
-            between=self._poll_saving,  # its time is counted in time/save_s
-        )
+        self.stepper = Stepper(self.context, canary=self.canary)
         self.refitted = Refitted()
         """Result of the last refit."""
 
@@ -202,6 +181,7 @@ class ProRLTrainer:
         metrics: of the step; empty if none was trained. why: the reason for an outcome that the caller knows already.
         """
         trained, is_last, validation = bool(metrics), self._has_all_steps(), self.config.validation
+        is_save_due = self.schedule.is_due(self.state.stage_step)
         is_due = is_last or validation.is_due(self.state.stage_step)
         is_early = not is_due and validation.is_early(self.state.step)
         validates = trained and (is_due or is_early) and not self.refitted.is_lost
@@ -216,8 +196,6 @@ class ProRLTrainer:
             action = decision.action if decision is not None else None
             if action is ControllerAction.reset:
                 self._reset()
-            elif action is ControllerAction.remix:
-                self.state.remixed = True
             self._record(metrics)
 
         outcome: Outcome | None = None
@@ -238,12 +216,11 @@ class ProRLTrainer:
             self._measured |= measured
             self._record(measured)
 
-        # When training ends nothing waits for a checkpoint later, and a run that is resumed must know of a reset. The
-        # rollouts that were sampled ahead are of another mix than a remixed stage's: saving drops them.
-        if outcome is not None or action in (ControllerAction.reset, ControllerAction.remix):
+        # When training ends nothing waits for a checkpoint later, and a run that is resumed must know of a reset.
+        if outcome is not None or action is ControllerAction.reset:
             self._save()
             self._finish_saving()
-        elif self.schedule.is_due(self.state.stage_step):
+        elif is_save_due:
             self._save()
         if action is ControllerAction.reset:
             self._delete_request()  # if a user asked for it: it is in a checkpoint now
@@ -264,16 +241,13 @@ class ProRLTrainer:
         if request not in ("", self.state.last_reset_request):
             if decision is None or decision.action is ControllerAction.warn:
                 decision = self.controller.reset_on_request(step)
-            if (
-                decision.action is ControllerAction.reset
-            ):  # an end or a remix overtakes the request, which stays
+            # An end overtakes the request, which stays.
+            if decision.action is ControllerAction.reset:
                 self.state.last_reset_request = request
         if decision is not None and decision.action is ControllerAction.end_stage:
             self.state.outcome = Outcome.end_stage
         if decision is not None and decision.signal == "sampler_mismatch":
             decision = replace(decision, reason=f"{decision.reason} {self.refitted.diagnosis}")
-        elif warning := self.controller.warning():
-            self.log.say(f"warning after step {step}: {warning}.")
         if decision is not None:
             metrics["controller"] = decision.as_record()
             self.log.say(f"{decision.action.name} after step {step}: {decision.reason}")
@@ -290,13 +264,7 @@ class ProRLTrainer:
         if best is None:
             reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
             return
-        self.stepper.collector.drop_ahead()
-        self.sampler.sleep()
-        with self.stopwatch.measure("going_back_s"):
-            self.policy.prepare_for_training()
-            go_back(self.policy, self.state, best)
-            reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
-            self.policy.finish_training()
+        self.stepper.go_back(self.state, best)
         self._measured = self._last_validation()
         self.controller.note_other_weights(self._measured)
         self._refit()
@@ -325,8 +293,8 @@ class ProRLTrainer:
             groups, share = evaluation.evaluate(
                 self.held_out,
                 evaluation.validation_settings(self.config),
-                fleet=self.stepper.fleet,
-                grader=self.grader,
+                fleet=self.context.fleet,
+                grader=self.context.grader,
                 ranks=self.ranks,
                 max_failed_share=self.config.reward.max_failed_share,
                 say=self.log.say,
@@ -348,7 +316,7 @@ class ProRLTrainer:
         """Begins to save a checkpoint; training may go on meanwhile."""
         self.schedule.note_save()
         self.stepper.collector.drop_ahead()
-        self.state.prompts = self.prompts.state()
+        self.state.prompts = self.context.prompts.state()
         self.state.controller = self.controller.state()
         if self.checkpoints is not None:
             monitor = self.config.exp_manager.checkpoint_callback_params.monitor

@@ -22,8 +22,6 @@ from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.storage import replace_text
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from nemo_prorl.run_folder.starts import Recorder
     from nemo_prorl.types import RunState
 
@@ -59,9 +57,7 @@ class Watchdog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._closed.set()
         if self._timeout_s:
             self._thread.join()

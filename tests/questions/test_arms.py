@@ -16,10 +16,8 @@ from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import fork
 from nemo_prorl.config import (
     ConfigError,
-    ControllerAction,
     ControllerConfig,
     DataConfig,
-    DataMix,
     ExpManagerConfig,
     RewardConfig,
     RunConfig,
@@ -136,26 +134,6 @@ def test_an_arm_may_reset_and_take_a_recipe(run_dir: Path) -> None:
     assert first.config.stage.reset_reference
     assert first.config.stage.reset_optimizer
     assert second.config.algorithm.kl_beta == 0
-
-
-def test_an_arm_of_a_remixed_stage_draws_as_the_stage_does(run_dir: Path) -> None:
-    """A child stage would begin with the mix of its options, and the next remix would have been a reset."""
-    file = run_dir / "stages" / "run2.yaml"
-    controller = ControllerConfig(validation_plateau=ControllerAction.remix)
-    write_resolved(replace(compose(str(file), [], conf_dir=ROOT / "conf"), controller=controller), file)
-    plain = made(run_dir)[0].config
-    assert (plain.data.mix, plain.controller.remixing) == (DataMix.uniform, ["validation_plateau"])
-    shutil.rmtree(run_dir.parent / "out")
-    state = run_dir / "checkpoints/step-00000020-run2/state.json"
-    record = json.loads(state.read_text())
-    record["state"]["remixed"] = True
-    state.write_text(json.dumps(record))
-    write_manifest(state.parent, {})
-    uniform = Arm(name="uniform", overrides=("data.mix=uniform",))
-    for run in made(run_dir, NOTHING, HALF, uniform):
-        expected = DataMix.uniform if run.arm is uniform else DataMix.difficulty
-        assert run.config.data.mix is expected
-        assert run.config.controller.validation_plateau is ControllerAction.reset
 
 
 def test_an_arm_with_other_factors_is_refused_before_another_one_trains(run_dir: Path) -> None:

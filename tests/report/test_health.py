@@ -219,14 +219,9 @@ DEMO = {0: (0.327, 0.992), 10: (0.854, 0.977), 20: (0.849, 0.953), 30: (0.846, 0
 
 
 def demo_run(record: dict[str, Any]) -> dict[str, Any]:
-    """Also its entropy, which fell by 81 %, and its gradient norm, which doubled."""
-    share = record["step"] / 40
+    """Also its entropy, which fell by 81 %."""
     if "reward/mean" in record:
-        noise = 1 + 0.1 * (record["reward/mean"] * 1e6 % 1 - 0.5)
-        record = record | {
-            "objective/entropy": 0.59 * 0.19**share,
-            "optimizer/grad_norm": 0.47 * (0.95 / 0.47) ** share * noise,
-        }
+        record = record | {"objective/entropy": 0.59 * 0.19 ** (record["step"] / 40)}
     if "validation/score" not in record:
         return record
     reward, solved = DEMO[record["step"]]
@@ -241,14 +236,13 @@ def demo_run(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_run_that_got_worse_is_told_so(make_run: Callable[..., RunFolder]) -> None:
     found = warnings(make_run(demo_run, num_steps=40, num_stages=2, validation_interval=10))
-    assert list(found) == ["Best validation", "Pass@k", "Gradients"]
+    assert list(found) == ["Best validation", "Pass@k"]
     assert found["Best validation"].startswith(
         "The best held-out reward, 0.854, was measured at step 10 of 40. None of the 3 validations since was better"
     )
     assert (
         "pass@16 has fallen from 0.992 at step 0 to 0.914, while the entropy fell by 77%" in found["Pass@k"]
     )
-    assert "has grown steadily for 40 steps, from 0.5" in found["Gradients"]
 
 
 @pytest.mark.parametrize("seed", range(8))

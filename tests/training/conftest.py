@@ -40,10 +40,9 @@ from nemo_prorl.distributed import Layout, Ranks
 from nemo_prorl.engines.interface import LoadedWeights, LossFunction, PendingSave, SamplingSettings
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training.checkpoint import CheckpointWriter
+from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.sampling import grading
-from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.rounds import Collector
-from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import (
     Finish,
     FloatArray,
@@ -225,9 +224,10 @@ class ScriptedSampler:
 class ScriptedSave:
     directory: Path
     text: str
+    name: str = "weights.json"
 
     def write(self) -> list[Path]:
-        file = self.directory / "weights.json"
+        file = self.directory / self.name
         # Tensor-parallel ranks that are threads write the same text here; none may find another's file half
         # written.
         aside = file.with_name(f".{threading.get_ident()}")
@@ -419,15 +419,14 @@ def make_collector(
 ) -> Collector:
     """Returns a Collector on scripted engines. Those that are not given have no special behaviour."""
     return Collector(
-        config=config,
-        prompts=prompts if isinstance(prompts, ListedPrompts) else ListedPrompts(prompts),  # type: ignore[arg-type]
-        fleet=SamplerFleet(
-            sampler or ScriptedSampler(), ranks, tensor_parallel=config.sampler.tensor_parallel
-        ),
-        policy=policy or ScriptedPolicy(),
-        grader=grader or ScriptedGrader(at_once=True),
-        ranks=ranks,
-        stopwatch=Stopwatch(),
+        StepContext(
+            config=config,
+            ranks=ranks,
+            policy=policy or ScriptedPolicy(),
+            sampler=sampler or ScriptedSampler(),
+            grader=grader or ScriptedGrader(at_once=True),
+            prompts=prompts if isinstance(prompts, ListedPrompts) else ListedPrompts(prompts),  # type: ignore[arg-type]
+        )
     )
 
 

@@ -15,7 +15,6 @@ from nemo_prorl.config import (
     ControllerConfig,
     CorrectionLevel,
     ExpManagerConfig,
-    RunConfig,
     ValidationConfig,
 )
 from nemo_prorl.config.compose import to_dict
@@ -24,10 +23,12 @@ from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.training.checkpoint import CheckpointWriter
+from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.control.health import Alarms
 from nemo_prorl.training.deadline import Deadline
 from nemo_prorl.training.evaluation import begin_measuring, measurement
 from nemo_prorl.training.stages import StartingPoint
+from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.training.trainer import ProRLTrainer
 from nemo_prorl.training.watchdog import Watchdog
 from nemo_prorl.types import Prompt, RunState
@@ -88,12 +89,31 @@ class Run:
     """A run in `folder`. `events` lists all calls of its engines."""
 
     def __init__(
-        self, folder: Path, *, prompts: list[Prompt] | None = None, held_out: int = 1, state: RunState | None = None,
-        **config: Any,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        *,
+        prompts: list[Prompt] | None = None,
+        held_out: int = 1,
+        state: RunState | None = None,
+        every: int = 0,
+        keep: int = 9,
+        interval: int = 0,
+        algorithm: AlgorithmConfig | None = None,
+        controller: ControllerConfig | None = None,
+        async_save: bool = True,
+        ahead: bool = False,
+        **options: Any,
+    ) -> None:
         self.folder = folder
         (folder / "model").mkdir(parents=True, exist_ok=True)
-        self.config = self._config(folder, **config)
+        config = self.config = make_config(**({"prompts_per_step": 4, "updates_per_step": 2} | options))
+        params = CheckpointCallbackParams(every_n_train_steps=every, save_last_k=keep, async_save=async_save)
+        config.exp_manager = ExpManagerConfig(explicit_log_dir=str(folder), checkpoint_callback_params=params)
+        config.validation = ValidationConfig(interval=interval, num_rollouts=4)
+        corrected = AlgorithmConfig(correction_level=CorrectionLevel.token)
+        config.algorithm = algorithm or (corrected if ahead else AlgorithmConfig())
+        config.sampler.ahead = ahead
+        config.controller = controller or ControllerConfig()
         self.events: list[str] = []
         self.sampler = ScriptedSampler(events=self.events)
         self.policy = ScriptedPolicy(events=self.events)
@@ -108,33 +128,6 @@ class Run:
         self.graders = "1.0"
         self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
 
-    @staticmethod
-    def _config(
-        folder: Path,
-        *,
-        every: int = 0,
-        keep: int = 9,
-        interval: int = 0,
-        algorithm: AlgorithmConfig | None = None,
-        controller: ControllerConfig | None = None,
-        async_save: bool = True,
-        ahead: bool = False,
-        **config: Any,
-    ) -> RunConfig:
-        made = make_config(**({"prompts_per_step": 4, "updates_per_step": 2} | config))
-        made.exp_manager = ExpManagerConfig(
-            explicit_log_dir=str(folder),
-            checkpoint_callback_params=CheckpointCallbackParams(
-                every_n_train_steps=every, save_last_k=keep, async_save=async_save
-            ),
-        )
-        made.validation = ValidationConfig(interval=interval, num_rollouts=4)
-        corrected = AlgorithmConfig(correction_level=CorrectionLevel.token)
-        made.algorithm = algorithm or (corrected if ahead else AlgorithmConfig())
-        made.sampler.ahead = ahead
-        made.controller = controller or ControllerConfig()
-        return made
-
     def fit(self, ranks: Any = SINGLE) -> str:
         """Trains as `run.run_stage` does. On several ranks each has a Run of its own in the same folder."""
         is_main, rank = ranks.layout.is_main, ranks.layout.rank
@@ -143,9 +136,8 @@ class Run:
         if rank:
             self.policy.begin_save = lambda directory: (self.events.append("save"), NothingToSave())[1]  # type: ignore[assignment, func-returns-value, method-assign]
         log = RunLog(self.folder, speaks=is_main)
-        asked = [
-            replace(prompt, task={}) for prompt in self.held_out
-        ]  # a script may change while a run goes on
+        # A script may change while a run goes on.
+        asked = [replace(prompt, task={}) for prompt in self.held_out]
         if change := begin_measuring(self.state, measurement(self.config, asked, self.graders)):
             log.say(change)
         telemetry = None
@@ -159,22 +151,27 @@ class Run:
             ranks=ranks,
             provenance={},
         )
+        watchdog = ToldWatchdog(self.folder, self.on_phase, rank=rank)
         return ProRLTrainer(
-            config=self.config,
-            ranks=ranks,
-            policy=self.policy,
-            sampler=self.sampler,
-            grader=self.grader,
-            prompts=self.prompts,  # type: ignore[arg-type]
+            context=StepContext(
+                config=self.config,
+                ranks=ranks,
+                policy=self.policy,
+                sampler=self.sampler,
+                grader=self.grader,
+                prompts=self.prompts,  # type: ignore[arg-type]
+                stopwatch=Stopwatch(watchdog.enter),
+                say=log.say,
+                on_progress=watchdog.beat,
+            ),
             held_out=self.held_out,
             canary=self.canary,
             checkpoints=writer,
             telemetry=telemetry,
             log=log,
-            watchdog=ToldWatchdog(self.folder, self.on_phase, rank=rank),
+            watchdog=watchdog,
             deadline=self.deadline,
             state=self.state,
-            measured=self.start.measured(self.state),
         ).fit()
 
     def resume(self, *, num_steps: int = 0) -> Run:

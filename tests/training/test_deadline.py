@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -128,46 +126,15 @@ def test_a_malformed_time_is_refused_with_one_sentence(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-SLURM_ANSWERS = {
-    "2026-11-21T15:04:05\n": datetime(2026, 11, 21, 15, 4, 5).timestamp(),
-    "N/A\n": None,
-    "": None,
-    "slurm_load_jobs error: Invalid job id specified\n": None,
-}
-
-
-@pytest.mark.parametrize(("answer", "end"), SLURM_ANSWERS.items())
-def test_slurm_says_when_its_job_ends(
-    answer: str, end: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Older versions of Slurm set no variable, but squeue answers."""
-    (tmp_path / "answer").write_text(answer)
-    squeue = tmp_path / "squeue"
-    squeue.write_text(f'#!/bin/sh\n[ "$2" = --job=77 ] && cat {tmp_path}/answer\n')
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    ends = find_ends(ExpManagerConfig(), {"SLURM_JOB_ID": "77"})
-    assert list(ends.values()) == ([end] if end is not None else [])
-
-
-def test_slurms_variable_needs_no_question() -> None:
-    ends = find_ends(ExpManagerConfig(), {"SLURM_JOB_ID": "77", "SLURM_JOB_END_TIME": "1795271372"})
-    assert list(ends.values()) == [1795271372.0]
-
-
-def test_a_job_that_cannot_be_asked_about_has_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    assert find_ends(ExpManagerConfig(), {"SLURM_JOB_ID": "77"}) == {}
+@pytest.mark.parametrize(("text", "ends"), [("1795271372", [1795271372.0]), ("", [])])
+def test_slurm_says_when_its_job_ends(text: str, ends: list[float]) -> None:
+    assert list(find_ends(ExpManagerConfig(), {"SLURM_JOB_END_TIME": text}).values()) == ends
 
 
 def test_signals_are_caught_before_anything_heavy_is_imported() -> None:
     """Slurm may send a signal while torch loads."""
     program = "import sys, nemo_prorl.training.deadline; assert not {'torch', 'numpy'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
-
-
-def test_time_counts_from_the_start_of_the_process() -> None:
-    assert 0 <= time.time() - deadline.STARTED < 24 * 3600
 
 
 def test_more_time_to_shut_down_means_an_earlier_pause() -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, EARLY
-from tests.training.control.controller_runs import decisions, only
 from tests.training.scripted_run import Run
 
 
@@ -52,20 +50,3 @@ def test_a_later_stage_has_no_early_validations(tmp_path: Path) -> None:
     child.state.stage, child.state.stage_step = "second", 0
     child.fit()
     assert [record["step"] for record in run.records if "is_early_validation" in record] == [1, 2, 4]
-
-
-def test_early_validations_bring_neither_a_drop_nor_a_plateau_nearer() -> None:
-    """They are of the steps 1, 2, 4 and 8, and among them is the best of all, by luck."""
-    rewards = {0: 0.5, 10: 0.5, 20: 0.5, 30: 0.5} | {1: 0.2, 2: 0.2, 4: 0.9, 8: 0.4}
-
-    def made(*, marked: bool) -> list[tuple[int, str, str]]:
-        records = [
-            {"step": step, "stage": "main", DOMAIN_MEAN: reward, "validation/math/score": reward}
-            | ({EARLY: 1} if marked and step % 10 else {})
-            for step, reward in sorted(rewards.items())
-        ]
-        drop, plateau = only("validation_drop", patience=2), only("validation_plateau", patience=3)
-        return decisions(records, drop)[:1] + decisions(records, plateau)[:1]
-
-    assert made(marked=True) == [(30, "reset", "validation_plateau")]
-    assert made(marked=False) == [(2, "reset", "validation_drop"), (20, "reset", "validation_plateau")]

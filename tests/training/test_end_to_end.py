@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
@@ -247,7 +248,7 @@ def test_a_finished_stage_is_not_run_again(case: Case, continued: Path) -> None:
 
 
 def test_the_export_is_the_policy_that_was_trained(case: Case, continued: Path) -> None:
-    """Greedy tokens and log-probabilities of transformers equal those of the Megatron policy from the checkpoint."""
+    """Log-probabilities of transformers equal those of the Megatron policy from the checkpoint."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -260,17 +261,15 @@ def test_the_export_is_the_policy_that_was_trained(case: Case, continued: Path) 
     token_ids = tokenizer.encode("use a h i #3 and go on", add_special_tokens=False, return_tensors="pt")
     with torch.no_grad():
         logits, old_logits = exported(token_ids).logits[0], before(token_ids).logits[0]
-    trained = trained_logprobs(case, last / "policy", token_ids[0].tolist())
-    expected = torch.log_softmax(logits[:-1] / 1.2, dim=-1)
+    trained = trained_logprobs(case, last / "policy", token_ids)
+    expected = torch.log_softmax(logits[:-1] / 1.2, dim=-1).gather(-1, token_ids[0, 1:, None])[:, 0]
     assert torch.allclose(trained, expected, atol=1e-5)
-    assert torch.equal(trained.argmax(-1), logits[:-1].argmax(-1))
     assert not torch.allclose(logits, old_logits, atol=1e-3)
 
 
-def trained_logprobs(case: Case, checkpoint: Path, token_ids: list[int]) -> Any:
-    """Returns log-probabilities [T - 1, V] of the Megatron policy at temperature 1.2, for every token at each
-    position."""
-    import numpy as np
+def trained_logprobs(case: Case, checkpoint: Path, token_ids: Any) -> Any:
+    """Returns log-probabilities [T - 1] of the tokens [1, T] but the first, of the Megatron policy at temperature
+    1.2."""
     import torch
 
     from nemo_prorl.config.compose import compose
@@ -281,16 +280,9 @@ def trained_logprobs(case: Case, checkpoint: Path, token_ids: list[int]) -> Any:
     config = compose(str(case.folder / "tiny.yaml"), [], conf_dir=ROOT / "conf")
     policy = MegatronPolicy(config, initialise(1, 1))
     policy.load(checkpoint)
-    vocabulary = policy.architecture.vocab_size
-    length = len(token_ids)
-    columns = []
-    for place in range(1, length):
-        tokens = np.tile(np.array(token_ids[: place + 1]), (vocabulary, 1))
-        tokens[:, place] = np.arange(vocabulary)
-        mask = np.zeros(tokens.shape, dtype=bool)
-        mask[:, place] = True
-        batch = TokenBatch(
-            token_ids_BT=tokens, response_mask_BT=mask, lengths_B=np.full(vocabulary, place + 1)
-        )
-        columns.append(policy.logprobs(batch)[:, place])
-    return torch.from_numpy(np.stack(columns))
+    tokens = token_ids.numpy()
+    mask = np.ones(tokens.shape, dtype=bool)
+    mask[:, 0] = False
+    lengths = np.array([tokens.shape[1]])
+    batch = TokenBatch(token_ids_BT=tokens, response_mask_BT=mask, lengths_B=lengths)
+    return torch.from_numpy(policy.logprobs(batch)[0, 1:])

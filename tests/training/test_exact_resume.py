@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import time
 from dataclasses import asdict, dataclass
 from multiprocessing.process import BaseProcess
@@ -25,7 +24,7 @@ from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.records import read_digests, rollout_files, trained_files
 from nemo_prorl.run_folder.starts import read_starts
 from nemo_prorl.training.watchdog import heartbeat
-from tests.training.tiny import TIMEOUT_S, Case, saved_tensors, timeless
+from tests.training.tiny import Case, saved_tensors, timeless
 
 NUM_KILLS = int(os.environ.get("PRORL_KILLS", "3"))
 SEED = int(os.environ.get("PRORL_KILL_SEED", "5"))
@@ -93,8 +92,6 @@ class Runs:
     killed: Path
     died: list[str]
     """Where each process was when it was killed."""
-    pause: tuple[int | None, bool]
-    """(exit code of a process that got a signal in its first step, whether the stage counted as finished)"""
 
 
 @pytest.fixture(scope="module", params=[(), ("lora.rank=4",)], ids=["all weights", "low rank"])
@@ -102,24 +99,15 @@ def runs(case: Case, request: pytest.FixtureRequest) -> Runs:
     overrides, suffix = (*OVERRIDES, *request.param), "_low_rank" * bool(request.param)
     whole, killed_run = f"whole{suffix}", f"killed{suffix}"
     case.train_forked(whole, *overrides)
-    pause = paused(case, killed_run, overrides)
     died = [end for kill in kills(NUM_KILLS, SEED) if (end := killed(case, killed_run, overrides, kill))]
     case.train_forked(killed_run, *overrides)
     print("\n".join(died))
-    return Runs(case.run_dir(whole), case.run_dir(killed_run), died, pause)
-
-
-def paused(case: Case, run: str, overrides: tuple[str, ...]) -> tuple[int | None, bool]:
-    process = case.start(run, *overrides)
-    wait_for(process, case.run_dir(run), Kill(step=0, phase="sampling", delay_s=0.0))
-    os.kill(process.pid, signal.SIGUSR1)
-    process.join(TIMEOUT_S)
-    return process.exitcode, (case.run_dir(run) / "stages" / "main.done").exists()
+    return Runs(case.run_dir(whole), case.run_dir(killed_run), died)
 
 
 def killed(case: Case, run: str, overrides: tuple[str, ...], kill: Kill) -> str:
     """Returns where the process was; empty if it finished first."""
-    heartbeat(case.run_dir(run)).unlink()  # of the process before
+    heartbeat(case.run_dir(run)).unlink(missing_ok=True)  # of the process before
     process = case.start(run, *overrides)
     try:
         wait_for(process, case.run_dir(run), kill)
@@ -152,23 +140,13 @@ def last_checkpoint(run_dir: Path) -> Checkpoint:
     return find_checkpoints(run_dir)[-1]
 
 
-def test_a_signal_pauses_the_run_in_order(runs: Runs) -> None:
-    """It pauses after its first step, where no checkpoint was due. Later processes resumed from there."""
-    assert runs.pause == (0, False)
-    log = (runs.killed / "run.log").read_text()
-    assert (
-        "paused after step 1: SIGUSR1 came. Everything is saved: the same command goes on from here." in log
-    )
-    assert "stage main goes on after step 1" in log
-
-
 def test_processes_did_die_on_the_way(runs: Runs) -> None:
     assert len(runs.died) >= NUM_KILLS - 1, "the last may find the run already finished"
 
 
 def test_every_process_is_on_record(runs: Runs) -> None:
-    first, *killed, last = [start.end for start in read_starts(runs.killed)]
-    assert (first, killed, last) == ("paused", [""] * len(runs.died), "steps")
+    *killed, last = [start.end for start in read_starts(runs.killed)]
+    assert (killed, last) == ([""] * len(runs.died), "steps")
 
 
 def test_every_number_of_every_step_is_the_same(runs: Runs) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from nemo_prorl.config import (
@@ -32,10 +31,9 @@ from nemo_prorl.run_folder.validation_metrics import (
 from nemo_prorl.training.checkpoint import worth_keeping
 from nemo_prorl.training.control.controller import ResetController
 from nemo_prorl.training.evaluation import begin_measuring, measurement
-from nemo_prorl.training.stages import StartingPoint, find_starting_point
+from nemo_prorl.training.stages import find_starting_point
 from nemo_prorl.types import Prompt, RunState
 from tests.training.conftest import MIXED, RIGHT, make_prompt
-from tests.training.control.controller_runs import decisions
 from tests.training.scripted_run import Run
 from tests.training.test_stages import config as stage_config
 from tests.training.test_stages import put_checkpoint
@@ -130,47 +128,27 @@ def test_a_stage_may_be_rewarded_otherwise_than_its_parent_but_not_measured_with
 # The controller
 
 
-def validations(changes_at: int, *, is_named: bool) -> list[dict[str, Any]]:
-    """Returns 30 validations of the same weights, 20 steps apart. From one on, every domain is 18 % lower, because of
-    another temperature."""
-    found = []
-    for number in range(30):
-        is_other = number >= changes_at
-        scores = {domain: mean * (0.82 if is_other else 1) for domain, mean in MEANS.items()}
-        record = {"stage": "main", "step": 20 * number, DOMAIN_MEAN: float(np.mean(list(scores.values())))}
-        for domain, score in scores.items():
-            record |= {f"validation/{domain}/score": score, f"validation/{domain}/num_rollouts": 2000.0}
-        name = measurement_name(AFTER if is_other else BEFORE)
-        found.append(record | ({MEASUREMENT: name} if is_named else {}))
-    return found
-
-
-MEANS = {"math": 0.3, "code": 0.3, "instruction": 0.65, "logic": 0.5}
-
-
-def test_another_measurement_is_no_drop() -> None:
-    config = ControllerConfig(mode=ControllerMode.automatic)
-    config.patience.validation_plateau = 40
-    drops = [
-        [signal for _, _, signal in decisions(validations(8, is_named=is_named), config)][:1]
-        for is_named in (False, True)
-    ]
-    assert drops == [["validation_drop"], []]
-
-
 def test_the_controllers_history_begins_anew_and_a_restart_in_between_changes_nothing() -> None:
     config = ControllerConfig(mode=ControllerMode.automatic)
     controller = ResetController(config)
-    records = validations(4, is_named=True)
-    for record in records[:4]:
-        controller.observe(record)
-    controller.note_reset(records[3]["step"])
+
+    def record(step: int, measured: dict[str, str]) -> dict[str, Any]:
+        mean = {
+            MEASUREMENT: measurement_name(measured),
+            DOMAIN_MEAN: 0.5,
+            "validation/math/num_rollouts": 9.0,
+        }
+        return {"stage": "main", "step": step} | mean
+
+    for step in (20, 40, 60):
+        controller.observe(record(step, BEFORE))
+    controller.note_reset(60)
     assert controller.state()["peaks"]
     controller.observe({"stage": "main", "step": 70, "objective/kl_to_reference": 0.1})
     for continued in (controller, ResetController(config, controller.state())):
-        continued.observe(records[4])
+        continued.observe(record(80, AFTER))
         state = continued.state()
-        assert state["peaks"] == {}
+        assert state["peaks"] == ()
         assert [step for step, _ in state["series"][DOMAIN_MEAN]] == [80]
         assert [step for step, _ in state["series"]["validation/math/num_rollouts"]] == [80]
         assert len(state["series"]["objective/kl_to_reference"]) == 1, "what a step measures is the same"
@@ -259,12 +237,3 @@ def test_a_stage_that_had_ended_is_measured_anew(tmp_path: Path) -> None:
     resumed.fit()
     last = find_checkpoints(tmp_path)[-1]
     assert (last.state.step, last.score, last.kind) == (2, 1.0, score_kind(DOMAIN_MEAN, resumed.state))
-
-
-def test_a_score_is_taken_over_only_by_the_same_measurement(tmp_path: Path) -> None:
-    put_checkpoint(tmp_path, "main", 2, score=0.5, monitor=DOMAIN_MEAN, measurement=BEFORE)
-    start = StartingPoint(checkpoint=find_checkpoints(tmp_path)[0], is_resume=True)
-    state = start.state()
-    assert start.measured(state) == {DOMAIN_MEAN: 0.5}
-    begin_measuring(state, BEFORE | {"graders": "another"})
-    assert start.measured(state) == {}

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import Advantage, AlgorithmConfig
-from nemo_prorl.distributed import Ranks
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.markers import ask_for_reset, reset_request
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.rounds import NothingToLearn
-from tests.training.conftest import FAILED, MIXED, RIGHT, SINGLE, WRONG, make_prompt
+from tests.training.conftest import FAILED, MIXED, RIGHT, WRONG, make_prompt
 from tests.training.scripted_run import Due, Run, nearly_exhausted
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
@@ -108,36 +106,3 @@ def test_a_failing_service_stops_all_ranks_though_a_save_and_a_round_are_under_w
     assert all("a run with a checkpoint goes on from it" in sentence for sentence, _ in results)
     assert [checkpoint.state.step for checkpoint in find_checkpoints(tmp_path)] == [2]
     assert [record["step"] for record in read_metrics(tmp_path / "metrics.jsonl")] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("updates_per_step", [1, 2])
-def test_advantages_are_those_of_the_whole_step_however_it_is_split(
-    tmp_path: Path, updates_per_step: int
-) -> None:
-    """batch_std normalises over all tokens of the step, whatever the number of updates and replicas."""
-    scripts = [MIXED, [1.0, 0.0, 0.0, 0.0], [1.0, 0.5, 0.25, 0.0], [0.0, 0.0, 0.0, 0.5]]
-
-    def fit(ranks: Ranks | ThreadRanks) -> list[tuple[float, int]]:
-        """Returns advantage and number of tokens of each row that this rank was given."""
-        run = Run(
-            tmp_path / f"{ranks.layout.world_size}",
-            prompts=[make_prompt(f"p{index}", scores) for index, scores in enumerate(scripts)],
-            algorithm=AlgorithmConfig(advantage=Advantage.batch_std),
-            num_steps=1,
-            updates_per_step=updates_per_step,
-        )
-        run.fit(ranks)
-        return [
-            (float(advantage), int(mask.sum()))
-            for batch in run.policy.batches
-            for advantage, mask in zip(batch.advantages_B, batch.tokens.response_mask_BT, strict=True)
-        ]
-
-    alone = fit(SINGLE)
-    total = sum(n for _, n in alone)
-    mean = sum(advantage * n for advantage, n in alone) / total
-    variance = sum((advantage - mean) ** 2 * n for advantage, n in alone) / total
-    assert (mean, variance) == (pytest.approx(0.0, abs=1e-6), pytest.approx(1.0, rel=1e-5))
-    split = run_as_ranks(fit, 2, 1, 1)
-    assert all(split)
-    assert sorted(split[0] + split[1]) == sorted(alone)

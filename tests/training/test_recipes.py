@@ -144,10 +144,3 @@ def test_a_first_update_without_a_pass_before_it_is_the_same_to_the_last_bit(
 
 def test_brorl_is_prorl_v2_at_the_same_scale(records: Records) -> None:
     assert [timeless(r) for r in records["brorl"]] == [timeless(r) for r in records["prorl_v2"]]
-
-
-def test_the_length_penalty_of_prorl_v2_is_on_at_first(records: Records) -> None:
-    for record in records["prorl_v2"]:
-        assert record["shaping/length_penalty/on"] == (record["optimizer/num_updates"] - 2 < 100)
-        assert record["shaping/length_penalty/num_rollouts"] >= 16
-    assert all(record["shaping/length_penalty/on"] == 0 for record in records["prorl"])

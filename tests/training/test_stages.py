@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -30,7 +31,6 @@ from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
 from nemo_prorl.training import stages
 from nemo_prorl.training.stages import (
     StartingPoint,
-    best_without_checkpoint,
     find_intact_start,
     find_starting_point,
     resume_message,
@@ -77,86 +77,58 @@ def config(
     )
 
 
-# (name, checkpoints, finished stages, stage, parent) -> (step to start from or None, is it a resume)
-STARTS = [
-    ("new run", [], [], "a", "", (None, False)),
-    ("resume", [("a", 5), ("a", 10)], [], "a", "", (10, True)),
-    ("child of a finished stage", [("a", 5), ("a", 10)], ["a"], "b", "a", (10, False)),
-    ("resume of a child", [("a", 10), ("b", 15)], ["a"], "b", "a", (15, True)),
-    ("grandchild", [("a", 10), ("b", 20)], ["a", "b"], "c", "b", (20, False)),
-]
+def run_with(run_dir: Path, checkpoints: str, done: str) -> Path:
+    """Writes a run's folder. Example: run_with(folder, "a5 a10", "a"): stage a has two checkpoints, and is done"""
+    for name in checkpoints.split():
+        put_checkpoint(run_dir, name[0], int(name[1:]))
+    for stage in done:
+        mark_done(run_dir, stage, outcome="steps", checkpoint="")
+    return run_dir
 
 
 @pytest.mark.parametrize(
     ("checkpoints", "done", "stage", "parent", "expected"),
-    [case[1:] for case in STARTS],
-    ids=[case[0] for case in STARTS],
+    [
+        pytest.param("", "", "a", "", (None, False), id="new run"),
+        pytest.param("a5 a10", "", "a", "", (10, True), id="resume"),
+        pytest.param("a5 a10", "a", "b", "a", (10, False), id="child of a finished stage"),
+        pytest.param("a10 b15", "a", "b", "a", (15, True), id="resume of a child"),
+        pytest.param("a10 b20", "ab", "c", "b", (20, False), id="grandchild"),
+    ],
 )
 def test_a_stage_begins_at_its_own_newest_or_its_parents_last_checkpoint(
-    tmp_path: Path,
-    checkpoints: list[tuple[str, int]],
-    done: list[str],
-    stage: str,
-    parent: str,
-    expected: tuple[int | None, bool],
+    tmp_path: Path, checkpoints: str, done: str, stage: str, parent: str, expected: tuple[int | None, bool]
 ) -> None:
-    for name, step in checkpoints:
-        put_checkpoint(tmp_path, name, step)
-    for name in done:
-        mark_done(tmp_path, name, outcome="steps", checkpoint="")
-    start = find_starting_point(config(tmp_path, stage, parent))
+    start = find_starting_point(config(run_with(tmp_path, checkpoints, done), stage, parent))
     step = None if start.checkpoint is None else start.checkpoint.state.step
     assert (step, start.is_resume) == expected
 
 
-REFUSALS = [
-    ("parent never ran", [], [], "b", "a", True, "stage=a first"),
-    ("parent is not done", [("a", 5)], [], "b", "a", True, "has not finished"),
-    ("parent is done but left nothing", [], ["a"], "b", "a", True, "has not finished"),
-    ("folder of another run", [("x", 5)], [], "a", "", True, "holds checkpoints of stage x"),
-    (
-        "second child would overwrite the first",
-        [("a", 10), ("b", 20)],
-        ["a", "b"],
-        "c",
-        "a",
-        True,
-        "has gone on",
-    ),
-    ("the records of a later stage would be lost", [("a", 10), ("b", 20)], [], "a", "", True, "has gone on"),
-    ("resume not wanted", [("a", 5)], [], "a", "", False, "resume_if_exists=false"),
-]
-
-
 @pytest.mark.parametrize(
-    ("checkpoints", "done", "stage", "parent", "resume", "words"),
-    [case[1:] for case in REFUSALS],
-    ids=[case[0] for case in REFUSALS],
+    ("checkpoints", "done", "stage", "parent", "words"),
+    [
+        pytest.param("", "", "b", "a", "stage=a first", id="parent never ran"),
+        pytest.param("a5", "", "b", "a", "has not finished", id="parent is not done"),
+        pytest.param("", "a", "b", "a", "has not finished", id="parent is done but left nothing"),
+        pytest.param("x5", "", "a", "", "holds checkpoints of stage x", id="folder of another run"),
+        pytest.param("a10 b20", "ab", "c", "a", "has gone on", id="a second child would overwrite the first"),
+        pytest.param("a10 b20", "", "a", "", "has gone on", id="the records of a later stage would be lost"),
+        pytest.param("f5", "", "b", "f", r"stage f, which failed in .*: Loss is NaN\.", id="parent failed"),
+    ],
 )
 def test_a_folder_that_does_not_fit_is_one_sentence(
-    tmp_path: Path,
-    checkpoints: list[tuple[str, int]],
-    done: list[str],
-    stage: str,
-    parent: str,
-    resume: bool,
-    words: str,
+    tmp_path: Path, checkpoints: str, done: str, stage: str, parent: str, words: str
 ) -> None:
-    for name, step in checkpoints:
-        put_checkpoint(tmp_path, name, step)
-    for name in done:
-        mark_done(tmp_path, name, outcome="steps", checkpoint="")
+    mark_failed(tmp_path, "f", reason="Loss is NaN.")
     with pytest.raises(ConfigError, match=words) as caught:
-        find_starting_point(config(tmp_path, stage, parent, resume=resume))
+        find_starting_point(config(run_with(tmp_path, checkpoints, done), stage, parent))
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_child_of_a_failed_stage_is_refused_with_the_reason(tmp_path: Path) -> None:
-    put_checkpoint(tmp_path, "a", 10)
-    mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
-    with pytest.raises(ConfigError, match=r"stage a, which failed in .*: Update 7 has loss nan\."):
-        find_starting_point(config(tmp_path, "b", "a"))
+def test_a_resume_that_is_not_wanted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="resume_if_exists=false"):
+        find_starting_point(config(run_with(tmp_path, "a5", ""), "a", resume=False))
 
 
 @pytest.mark.parametrize("is_resume", [False, True])
@@ -298,78 +270,40 @@ def test_a_parent_that_was_never_validated_has_no_best(tmp_path: Path) -> None:
         find_starting_point(config(tmp_path, "b", "a", start_from=StartFrom.best))
 
 
-def test_a_best_validation_without_a_checkpoint_is_told(tmp_path: Path) -> None:
-    put_checkpoint(
-        tmp_path, "a", 40, score=0.2, stage_step=40, validation=validations(**PEAK_AT_20),
-    )  # fmt: skip
-    mark_done(tmp_path, "a", outcome="steps", checkpoint="")
-    asked = config(tmp_path, "b", "a", start_from=StartFrom.best)
-    assert best_without_checkpoint(find_starting_point(asked), asked) == (
-        "validation/domain_mean_score was 0.5000 after step 20, of which there is no checkpoint: stage b begins with "
-        "step 40 of stage a"
-    )
-
-
-def test_nothing_is_told_where_the_best_validation_is_the_start(parent: Path) -> None:
-    asked = config(parent, "b", "a", start_from=StartFrom.best)
-    assert best_without_checkpoint(find_starting_point(asked), asked) == ""
-
-
 BEST = {"controller": ControllerConfig(reset_to=ResetTo.best)}
 CHILD = {"stage": StageConfig(name="b", parent="a", start_from=StartFrom.best)}
 
 
-@pytest.mark.parametrize("asked", [BEST, CHILD], ids=["reset", "start"])
 @pytest.mark.parametrize(
-    ("validation", "manager", "words"),
+    ("asked", "validation", "interval", "params", "words"),
     [
-        (["v"], {"save_top_k": 0}, "save_top_k=1"),
-        ([], {}, "needs held-out prompts"),
-        (["v"], {"monitor": "reward/mean"}, "is a metric of training"),
+        (BEST, ["v"], 20, {"save_top_k": 0}, "save_top_k=1"),
+        (CHILD, ["v"], 0, {"save_top_k": 0}, "save_top_k=1"),
+        (BEST, [], 20, {}, "needs held-out prompts"),
+        (CHILD, [], 0, {}, "needs held-out prompts"),
+        (BEST, ["v"], 20, {"monitor": "reward/mean"}, "is a metric of training"),
+        (CHILD, ["v"], 0, {"monitor": "reward/mean"}, "is a metric of training"),
+        # Otherwise a run that paused, which saves, could go back to what an uninterrupted run does not have.
+        (BEST, ["v"], 20, {"every_n_train_steps": 20}, ""),
+        (BEST, ["v"], 20, {"every_n_train_steps": 10}, ""),
+        (BEST, ["v"], 20, {"every_n_train_steps": 25}, "needs a checkpoint at every validation"),
+        (BEST, ["v"], 10, {"every_n_train_steps": 20}, "needs a checkpoint at every validation"),
+        (BEST, ["v"], 0, {"every_n_train_steps": 20}, "needs a checkpoint at every validation"),
+        (BEST, ["v"], 20, {"every_n_train_steps": 0}, "needs a checkpoint at every validation"),
+        # The first stage of a chain has no parent; a recipe that sets it for all stages is accepted for it.
+        ({"stage": StageConfig(start_from=StartFrom.best)}, [], 0, {}, ""),
     ],
 )
 def test_best_needs_what_says_what_is_best(
-    asked: dict[str, Any], validation: list[str], manager: dict[str, Any], words: str
+    asked: dict[str, Any], validation: list[str], interval: int, params: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ConfigError, match=words) as caught:
+    with nullcontext() if not words else pytest.raises(ConfigError, match=words):
         RunConfig(
             **asked,
             data=DataConfig(validation=validation),
-            exp_manager=ExpManagerConfig(checkpoint_callback_params=CheckpointCallbackParams(**manager)),
-        )
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("interval", "every", "is_fine"),
-    [(20, 20, True), (20, 10, True), (20, 25, False), (10, 20, False), (0, 20, False), (20, 0, False)],
-)
-def test_a_reset_to_the_best_needs_a_checkpoint_at_every_validation(
-    interval: int, every: int, is_fine: bool
-) -> None:
-    """Otherwise a run that paused, which saves, could go back to checkpoints that an uninterrupted run does not
-    have."""
-
-    def make() -> RunConfig:
-        return RunConfig(
-            **BEST,
-            data=DataConfig(validation=["v"]),
             validation=ValidationConfig(interval=interval),
-            exp_manager=ExpManagerConfig(
-                checkpoint_callback_params=CheckpointCallbackParams(every_n_train_steps=every)
-            ),
+            exp_manager=ExpManagerConfig(checkpoint_callback_params=CheckpointCallbackParams(**params)),
         )
-
-    if is_fine:
-        make()
-        return
-    with pytest.raises(ConfigError, match="needs a checkpoint at every validation"):
-        make()
-
-
-def test_the_first_stage_of_a_chain_has_no_parent_whose_best_it_could_take() -> None:
-    """A recipe that sets it for all stages must be accepted for the first one."""
-    RunConfig(stage=StageConfig(start_from=StartFrom.best))
 
 
 def test_who_ends_a_run_at_once_learns_what_is_left_of_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -264,15 +265,9 @@ def test_the_heartbeat_follows_the_run(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=1)
     phases: list[str] = []
 
-    def note(phase: str) -> None:
-        beat = json.loads(heartbeat(tmp_path).read_text())
-        assert (beat["phase"], beat["stage"], beat["step"]) == (phase, "main", run.state.step)
-        if phases[-1:] != [phase]:
-            phases.append(phase)
-
-    run.on_phase = note
+    run.on_phase = lambda _: phases.append(json.loads(heartbeat(tmp_path).read_text())["phase"])
     run.fit()
-    assert phases == [
+    assert [phase for phase, _ in groupby(phases)] == [
         "refit", "validation", "sampling", "exchange", "grading", "old_logprobs", "reference_logprobs", "grading",
         "exchange", "updates", "refit", "validation", "checkpoint",
     ]  # fmt: skip

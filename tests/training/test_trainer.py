@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from tests.training.conftest import FAILED, MIXED, RIGHT, make_prompt, new_state
+from tests.training.conftest import MIXED, RIGHT, make_prompt, new_state
 from tests.training.scripted_run import Run
 
 # The order of things
@@ -40,14 +39,6 @@ def test_a_step_is_sample_update_refit(tmp_path: Path) -> None:
         *step, "load 4", "sample", "save",
         *step, "load 8", "sample", "save",
     ]  # fmt: skip
-
-
-def test_rollouts_carry_the_number_of_updates_behind_them(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=3, updates_per_step=2, held_out=0)
-    run.fit()
-    versions = [request.request_id.split("/")[0] for request in run.grader.requests]
-    assert list(dict.fromkeys(versions)) == ["0", "2", "4"]
-    assert run.state.num_updates == 6
 
 
 def test_the_first_update_is_on_policy_and_later_ones_are_not(tmp_path: Path) -> None:
@@ -65,13 +56,6 @@ def test_the_first_update_is_on_policy_and_later_ones_are_not(tmp_path: Path) ->
 
 
 # What is due when
-
-
-def test_without_held_out_prompts_there_is_no_validation(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=2, held_out=0, interval=1)
-    run.fit()
-    assert not any("validation/score" in record for record in run.records)
-    assert [record["step"] for record in run.records] == [0, 1, 2]
 
 
 @pytest.mark.medium
@@ -145,28 +129,7 @@ def test_a_kl_in_the_reward_that_overflows_ends_the_run_before_the_update(tmp_pa
     assert run.state.num_updates == 1
 
 
-def test_a_first_validation_that_lacks_a_domain_is_no_reason_to_end_the_stage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The service failed on all rollouts of a domain."""
-    run = Run(tmp_path, num_steps=1, max_failed_share=0.5)
-    run.held_out = [*run.held_out, make_prompt("ungraded", FAILED, domain="code")]
-    run.fit()
-    assert "this validation has no validation/domain_mean_score" in capsys.readouterr().err
-
-
 # What a step says about itself
-
-
-def test_every_step_has_the_same_numbers_and_they_are_finite(tmp_path: Path) -> None:
-    run = Run(tmp_path, num_steps=3)
-    run.fit()
-    _, *steps = run.records
-    for number, record in enumerate(steps, start=1):
-        assert all(math.isfinite(value) for value in record.values() if not isinstance(value, str))
-        assert (record["step"], record["stage"], record["num_resets"]) == (number, "main", 0)
-        assert record["optimizer/num_updates"] == 2 * number
-    assert steps[0].keys() == steps[1].keys()
 
 
 def test_the_numbers_are_those_of_the_script(tmp_path: Path) -> None:

@@ -8,15 +8,13 @@ from enum import StrEnum
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
 ControllerMode = StrEnum("ControllerMode", ["manual", "interval", "automatic"])
-ValidationMean = StrEnum("ValidationMean", ["domains", "prompts"])
 ResetTo = StrEnum("ResetTo", ["current", "best"])
-ControllerAction = StrEnum("ControllerAction", ["ignore", "warn", "remix", "reset", "end_stage", "stop"])
+ControllerAction = StrEnum("ControllerAction", ["ignore", "warn", "reset", "end_stage", "stop"])
 """What a watch causes, in ascending order of severity: if several fire at one step, the most severe happens.
 
-warn: the log says so, at most once in controller.cooldown steps, in every controller.mode; remix: the stage goes on
-with data.mix=difficulty, and where it has it already, this is a reset; reset: the policy becomes the reference;
-end_stage: the chain continues with the next stage; stop: the run saves and ends, and nothing
-continues until a user has looked at it.
+warn: the log says so, at most once in controller.cooldown steps, in every controller.mode; reset: the policy becomes
+the reference; end_stage: the chain continues with the next stage; stop: the run saves and ends, and nothing continues
+until a user has looked at it.
 """
 
 
@@ -36,7 +34,7 @@ class WatchPatienceConfig:
     response_length: int = 5
     """Steps."""
     futile_resets: int = 2
-    """Resets, a remix included, without a new best by controller.limits.validation_plateau."""
+    """Resets without a new best by controller.limits.validation_plateau."""
     validation_drop: int = 2
     """Validations."""
     kl_spike: int = 3
@@ -120,9 +118,6 @@ class ControllerConfig:
     reset_to: ResetTo = ResetTo.current
     """Which weights become the policy and the reference at a reset. current: the policy's own; best: those of the
     stage's best checkpoint, with its optimizer moments unless reset_optimizer clears them."""
-    validation_mean: ValidationMean = ValidationMean.domains
-    """Which mean of the held-out rewards the watches of validations use: domains gives every domain the same weight,
-    prompts every prompt."""
     cooldown: int = 50
     """Steps after a reset or the start of a stage in which no watch counts, because a reset needs time to help."""
     sampler_mismatch: ControllerAction = ControllerAction.stop
@@ -156,11 +151,6 @@ class ControllerConfig:
     """Rollouts of a fixed prompt that every engine samples after each refit and the trainer scores; 0: none."""
     canary_tokens: int = 16
     """Maximum number of tokens of each of these rollouts."""
-
-    @property
-    def remixing(self) -> list[str]:
-        """Returns the names of the watches whose action is remix."""
-        return [one.name for one in fields(self) if getattr(self, one.name) is ControllerAction.remix]
 
     def __post_init__(self) -> None:
         at_least("controller", self, 0, ["interval", "cooldown", "canary_rollouts"])

@@ -21,8 +21,8 @@ class CheckpointCallbackParams:
     """Steps between checkpoints; 0: only by the clock. Has to divide validation.interval if the best validation is to
     have a checkpoint."""
     every_minutes: float = 15.0
-    """Minutes after the last checkpoint from which the end of a step is saved, too; 0: never. The end of a stage is
-    always saved."""
+    """A step that is expected to end more than so many minutes after the last checkpoint is saved, too; 0: never. The
+    end of a stage is always saved."""
     save_last_k: int = 2
     """Number of the stage's newest checkpoints that are kept, beside the last of every other stage."""
     save_top_k: int = 1

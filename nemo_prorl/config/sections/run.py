@@ -8,7 +8,7 @@ from enum import StrEnum
 from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel
 from nemo_prorl.config.sections.checks import ConfigError, require
 from nemo_prorl.config.sections.controller import ControllerAction, ControllerConfig, ControllerMode, ResetTo
-from nemo_prorl.config.sections.data import DataConfig, DataMix
+from nemo_prorl.config.sections.data import DataConfig
 from nemo_prorl.config.sections.evaluation import EvaluationConfig, ValidationConfig
 from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
 from nemo_prorl.config.sections.model import LoraConfig, ModelConfig
@@ -97,7 +97,6 @@ class RunConfig:
                 f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
             )
         _check_best_exists(self)
-        _check_remix(self)
         if self.lora.rank:
             _check_low_rank(self)
         missing = []
@@ -122,17 +121,6 @@ class RunConfig:
             or is_watched
             or action is ControllerAction.warn
             or monitor.startswith("objective/kl_")
-        )
-
-
-def _check_remix(config: RunConfig) -> None:
-    """Raises ConfigError for a watch whose action would change nothing."""
-    if config.data.mix is DataMix.uniform:
-        return
-    for name in config.controller.remixing:
-        raise ConfigError(
-            f"controller.{name}=remix with data.mix=difficulty: the stage has that mix already: write "
-            f"controller.{name}=reset, for example, or data.mix=uniform."
         )
 
 

@@ -60,8 +60,6 @@ class ResetController:
         if decision is not None and decision.action is ControllerAction.warn:
             warned = {**self._history.warned, decision.signal: decision.step}
             self._history = replace(self._history, warned=warned)
-        elif decision is not None and decision.action is ControllerAction.remix:
-            self.note_remix(decision.step)
         elif decision is not None:
             self.note_reset(decision.step)
         return decision
@@ -69,11 +67,6 @@ class ResetController:
     def note_reset(self, step: int) -> None:
         """Restarts the history and the cool-down after `step`, as every decision but a warning does."""
         self._history = self._history.restarted(step)
-
-    def note_remix(self, step: int) -> None:
-        """Notes that the stage's mix has changed after `step`, and does what `note_reset` does."""
-        self._history = replace(self._history, remixed=True)
-        self.note_reset(step)
 
     def reset_on_request(self, step: int) -> Decision:
         """Returns the reset that a user asked for, and notes it."""
@@ -95,19 +88,13 @@ class ResetController:
         values = [value for _, value in self._history.series.get(CANARY, ())]
         return mismatch_limit(values, self._config.limits)
 
-    def warning(self) -> str:
-        """Returns what is wrong with the sampler by the newest record alone; empty if nothing is."""
-        at_once = replace(self._config, patience=replace(self._config.patience, sampler_mismatch=1))
-        findings = [watch.judge(self._history, at_once) for watch in WATCHES if watch.is_fault]
-        return next((finding.reason for finding in findings if finding is not None), "")
-
     def state(self) -> dict[str, Any]:
         """Returns the state to save in a checkpoint. JSON-serialisable; empty before the first record."""
         return asdict(self._history) if self._history.stage else {}
 
 
 class WatchingController:
-    """Says what a controller would decide on the records of a run, whose real resets and remixes it follows."""
+    """Says what a controller would decide on the records of a run, whose real resets it follows."""
 
     def __init__(self, config: ControllerConfig) -> None:
         self._controller = ResetController(config)
@@ -120,8 +107,6 @@ class WatchingController:
         if PROMPT_MEAN in record:
             self._validations[stage, step] = record
         decision = self._controller.observe(record)
-        if record.get("controller", {}).get("action") == ControllerAction.remix.name:
-            self._controller.note_remix(step)
         if int(record.get("num_resets", 0)) > self._num_resets:
             self._num_resets = int(record["num_resets"])
             self._controller.note_reset(step)
@@ -148,8 +133,6 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
             silent_steps = min(num_steps, history.step - history.warned.get(watch.name, history.since))
         is_on = config.mode is ControllerMode.automatic or action is ControllerAction.warn
         counts = watch.is_fault or (is_on and silent_steps >= config.cooldown)
-        if action is ControllerAction.remix and history.remixed:
-            action = ControllerAction.reset
         if action is not ControllerAction.ignore and counts and (finding := watch.judge(history, config)):
             fired.append((action, watch.name, finding))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:

@@ -22,11 +22,10 @@ from nemo_prorl.config import (
     Objective,
     RatioLevel,
 )
-from nemo_prorl.run_folder.validation_metrics import EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.series import (
     ENTROPY,
-    HELD_OUT,
     MIN_VALIDATIONS,
     ROLLOUTS,
     UPDATES_BEHIND,
@@ -35,7 +34,6 @@ from nemo_prorl.training.control.series import (
     Validation,
     slope_in_errors,
     standard_error,
-    steady_growth,
 )
 from nemo_prorl.training.control.watches import FAULTS
 
@@ -55,9 +53,8 @@ PAST_SHARE = 0.5
 """Least share of the steps between the first and the newest validation that have passed since the best."""
 FALL_ERRORS = 3.0
 """Least number of standard errors by which the slope of pass@k is below 0; the error is an upper bound."""
-GRAD_SPIKE = 10.0
-"""Largest ratio of the recent gradient norm to the whole run's, both as medians."""
 PASS_AT = f"{VALIDATION}pass_at_"
+WARN = ControllerAction.warn
 
 _Config = TypeVar("_Config", bound=Any)
 
@@ -92,7 +89,8 @@ class Followed:
         config = _with_options(ControllerConfig(), options, "controller")
         self._controller = WatchingController(dataclasses.replace(config, mode=ControllerMode.automatic))
         self.decisions: list[Decision] = []
-        """Decisions that a controller in mode automatic, with the stage's options, would have made in this stage."""
+        """Decisions that a controller in mode automatic, with the stage's options, would have made in this stage; those
+        that a reset answers only since the last one."""
         self.last: Mapping[str, Any] = {}
         """The newest record."""
         self.steps: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
@@ -101,26 +99,21 @@ class Followed:
         """Gradient norms of all training steps, oldest first."""
         self.num_validations, self.last_validation = 0, 0
         """Number of validations so far, and the step after which the last one was."""
-        self.held_out = HELD_OUT[config.validation_mean]
-        """The mean reward that the reset controller uses."""
         self.whole = History(stage=stage, since=0, step=0)
         """The validations that measured the same as the newest, without early ones."""
         self.pass_at: list[PassAt] = []
         """The same validations, as far as they have more than one rollout of a prompt, oldest first."""
         self.entropies: list[float] = []
         """Entropies of the run's first steps."""
-        self.last_reset = -1
-        """Step after which the policy last became the reference; -1: it never did."""
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Adds a record of metrics.jsonl."""
         before, self.last = self.last, record
-        if before and int(record.get("num_resets", 0)) > int(before.get("num_resets", 0)):
-            # A stage's reset happens before its first step, a controller's at the end of the step that records it.
-            is_of_start = record["stage"] != before["stage"]
-            self.last_reset = int(before["step"] if is_of_start else record["step"])
         if record["stage"] == self.stage and (decision := self._controller.observe(record)):
             self.decisions.append(decision)
+        if before and int(record.get("num_resets", 0)) > int(before.get("num_resets", 0)):
+            lasting = [one for one in self.decisions if one.action is WARN or one.signal in FAULTS]
+            self.decisions = lasting  # the policy is another one
         if PROMPT_MEAN in record:
             self.num_validations, self.last_validation = self.num_validations + 1, int(record["step"])
             self._add_validation(record)
@@ -161,11 +154,6 @@ def _with_options(config: _Config, options: Mapping[str, Any], prefix: str) -> _
             recorded = options[name]
             values[field.name] = type(default)[recorded] if isinstance(default, Enum) else recorded
     return dataclasses.replace(config, **values)
-
-
-def _figure(value: float) -> str:
-    """Returns a number with three digits, and no exponent for a large one: 0.123, 3.45, 12,345."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _within(
@@ -294,22 +282,22 @@ def _keeps_solving(run: Followed) -> Result:
 
 
 def _best_is_recent(run: Followed) -> Result:
-    validations = run.whole.validations(run.held_out)
+    validations = run.whole.validations(DOMAIN_MEAN)
     return best_is_recent(validations) if validations else None
 
 
 def _controller_is_content(run: Followed) -> Result:
     """Judges by the newest decision since the last reset, or a recent warning. Faults have a check of their own."""
-    since = {ControllerAction.warn: int(run.last["step"]) - RECENT}
+    since = int(run.last["step"]) - RECENT
     decisions = [
-        decision
-        for decision in run.decisions
-        if decision.signal not in FAULTS and decision.step > since.get(decision.action, run.last_reset)
+        one
+        for one in run.decisions
+        if one.signal not in FAULTS and (one.action is not WARN or one.step > since)
     ]
     if not decisions:
         return True, "No watch fires: validation, KL, entropy and length are within its limits."
-    last = max(decisions, key=lambda one: (one.action is not ControllerAction.warn, one.step))
-    if last.action is ControllerAction.warn:
+    last = max(decisions, key=lambda one: (one.action is not WARN, one.step))
+    if last.action is WARN:
         return False, f"It warns ({last.signal}) at step {last.step:,}: {last.reason}"
     return False, (
         f"In mode automatic it would ask for {last.action.name.replace('_', ' ')} ({last.signal}) at step "
@@ -338,20 +326,10 @@ def _engines_agree(run: Followed) -> Result:
     return not mismatches and not repeated, text
 
 
-def _gradients_are_steady(run: Followed) -> Result:
-    recent = run.recent("optimizer/grad_norm")
+def _growth_of_gradients(run: Followed) -> float | None:
     if len(run.grad_norms) < 2 * RECENT:
         return None
-    times = median(recent) / max(median(run.grad_norms), 1e-12)
-    text = f"The recent gradient norm is {_figure(times)} times the run's median."
-    growth = steady_growth(run.grad_norms)
-    if growth is None:
-        return times <= GRAD_SPIKE, text
-    num_steps, before, now = growth
-    return False, (
-        f"{text} It has grown steadily for {num_steps:,} steps, from {_figure(before)} to {_figure(now)}, which often "
-        "precedes instability: look at the clip, the ratios and the learning rate."
-    )
+    return median(run.recent("optimizer/grad_norm")) / max(median(run.grad_norms), 1e-12)
 
 
 CHECKS: dict[str, Callable[[Followed], Result]] = {
@@ -390,7 +368,12 @@ CHECKS: dict[str, Callable[[Followed], Result]] = {
         _smaller_updates,
         at_most=10.0,
     ),
-    "Gradients": _gradients_are_steady,
+    "Gradients": _within(
+        _growth_of_gradients,
+        "The recent gradient norm is {:.3g} times the run's median",
+        ": look at the clip, the ratios and the learning rate",
+        at_most=10.0,
+    ),
     "Grading time": _within(
         _exposed_share,
         "{:.0%} of step time is spent waiting for grading",

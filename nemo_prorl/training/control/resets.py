@@ -43,13 +43,6 @@ def take_policy_of(state: RunState, checkpoint: Checkpoint) -> None:
     state.validation = others + own
 
 
-def go_back(policy: Policy, state: RunState, checkpoint: Checkpoint) -> None:
-    """Loads weights and optimizer of an earlier checkpoint, but not its reference, which a reset replaces. Collective.
-    The optimizer is needed even if its moments are cleared, because it holds the fp32 copies of 16-bit weights."""
-    policy.load(checkpoint.policy, reference=False, num_updates=state.num_updates)
-    take_policy_of(state, checkpoint)
-
-
 def better_checkpoint(
     manager: ExpManagerConfig,
     state: RunState,

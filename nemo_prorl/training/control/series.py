@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from math import exp, isfinite, log, sqrt
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from nemo_prorl.config import ControllerConfig, ValidationMean, WatchLimitsConfig
+from nemo_prorl.config import ControllerConfig, WatchLimitsConfig
 from nemo_prorl.run_folder.validation_metrics import (
     DOMAIN_MEAN,
     EARLY,
@@ -41,25 +40,10 @@ STEP_KEYS = (KL, ENTROPY, LENGTH, NO_EOS, EFFECTIVE, *SAMPLER_KEYS)
 """Metrics of steps that the controller examines; no other is kept. Those of a validation are recognised by their
 names."""
 
-HELD_OUT = {ValidationMean.domains: DOMAIN_MEAN, ValidationMean.prompts: PROMPT_MEAN}
-"""The mean reward of a whole validation, by controller.validation_mean."""
-
 MAD_TO_DEVIATION = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation: 1 / Phi^-1(3/4)."""
-MEDIAN_ERROR = 1.2533
-"""Standard error of the median of many normal values over that of their mean: sqrt(pi / 2)."""
 MIN_VALIDATIONS = 4
 """Least number of validations for a slope."""
-BLOCK = 10
-"""Least number of steps in each quarter of a stretch that has grown steadily."""
-LONGEST = 200
-"""Largest number of steps of such a stretch: slower growth may be that of the task."""
-GROWTH = 1.5
-"""Least factor of the last quarter's median over the first one's."""
-GROWTH_ERRORS = 4.0
-"""Least number of standard errors of the difference between two medians that counts as growth; it is an estimate."""
-JUMP = 0.7
-"""Largest share of the growth from one quarter to the next: more is a jump."""
 
 Series = tuple[tuple[int, float], ...]
 """Pairs (step, value), in the order of steps."""
@@ -70,7 +54,7 @@ class History:
     """Metrics of a stage since its last reset; only finite numbers count.
 
     Example: History(stage="run1", since=400, step=460, entropy_level=(0.61, 0.6),
-                     peaks={"validation/domain_mean_score": (0.38, 0.42)},
+                     peaks=(0.38, 0.42),
                      series={"validation/math/score": ((400, 0.41), (420, 0.43)), ...})
     """
 
@@ -81,14 +65,12 @@ class History:
     """Step of the newest record."""
     entropy_level: tuple[float, ...] = ()
     """Entropies of the stage's first steps, kept across resets."""
-    peaks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Best value of each period between the stage's resets, by metric of HELD_OUT."""
+    peaks: tuple[float, ...] = ()
+    """Best mean over domains in each period between the stage's resets."""
     series: Mapping[str, Series] = field(default_factory=dict)
     """Values by metric."""
     warned: Mapping[str, int] = field(default_factory=dict)
     """Watch -> step of its last warning."""
-    remixed: bool = False
-    """Whether a decision has changed the stage's mix."""
     measurement: str = ""
     """Name of what the validations in `peaks` and `series` measured (record key MEASUREMENT); empty if it is not
     known."""
@@ -98,7 +80,7 @@ class History:
         """Returns the history that `asdict` has written as JSON, which has lists for tuples."""
         tuples = {
             "entropy_level": tuple(saved["entropy_level"]),
-            "peaks": {key: tuple(values) for key, values in saved["peaks"].items()},
+            "peaks": tuple(saved["peaks"]),
             "series": {key: tuple((s, v) for s, v in points) for key, points in saved["series"].items()},
         }
         return cls(**{**saved, **tuples})
@@ -109,7 +91,7 @@ class History:
         step, series, level = int(record["step"]), dict(self.series), self.entropy_level
         peaks, measured = self.peaks, str(record.get(MEASUREMENT, self.measurement))
         if self.measurement and measured != self.measurement:
-            peaks, series = {}, {key: points for key, points in series.items() if not _is_of_validation(key)}
+            peaks, series = (), {key: points for key, points in series.items() if not _is_of_validation(key)}
         for key, value in record.items():
             if not _is_number(value) or (key == ROLLOUTS and record.get(UPDATES_BEHIND)):
                 continue  # rollouts that were sampled ahead differ because of the updates since
@@ -127,11 +109,9 @@ class History:
             for key, series in self.series.items()
             if key.startswith(VALIDATION)
         } | self._of_the_sampler()
-        peaks = dict(self.peaks)
-        for key in HELD_OUT.values():
-            rewards = self.series.get(key, ())
-            if any(of_step > self.since for of_step, _ in rewards):  # the period had a validation of its own
-                peaks[key] = (*peaks.get(key, ()), max(value for _, value in rewards))
+        peaks, rewards = self.peaks, self.series.get(DOMAIN_MEAN, ())
+        if any(of_step > self.since for of_step, _ in rewards):  # the period had a validation of its own
+            peaks = (*peaks, max(value for _, value in rewards))
         series = {key: series for key, series in kept.items() if series}
         return replace(self, since=step, peaks=peaks, series=series)
 
@@ -292,29 +272,3 @@ def slope_in_errors(points: Sequence[tuple[int, float]], num_prompts: float) -> 
     if not spread:
         return 0.0
     return sum((step - middle) * (value - mean) for step, value in points) / sqrt(spread * variance)
-
-
-def steady_growth(values: Sequence[float]) -> tuple[int, float, float] | None:
-    """Returns (number of newest values, median of their first quarter, of their last) of the longest stretch that has
-    grown steadily; None if none has. The stretches are the newest LONGEST values, half as many, and so on.
-
-    A stretch has grown steadily if the medians of its quarters rise one by one, none by more than the share JUMP of the
-    total, and in total by the factor GROWTH and by GROWTH_ERRORS standard errors of the difference between two medians,
-    all in logarithms.
-    """
-    length = min(len(values), LONGEST)
-    while length >= 4 * BLOCK:
-        size = length // 4
-        newest = [log(max(value, 1e-12)) for value in values[-4 * size :]]
-        quarters = [newest[start : start + size] for start in range(0, 4 * size, size)]
-        middles = [median(quarter) for quarter in quarters]
-        distances = [
-            abs(value - m) for quarter, m in zip(quarters, middles, strict=True) for value in quarter
-        ]
-        error = MEDIAN_ERROR * MAD_TO_DEVIATION * median(distances) * sqrt(2 / size)
-        rises, total = [after - before for before, after in pairwise(middles)], middles[-1] - middles[0]
-        is_steady = min(rises) > 0 and max(rises) <= JUMP * total
-        if is_steady and total >= max(log(GROWTH), GROWTH_ERRORS * error):
-            return 4 * size, exp(middles[0]), exp(middles[-1])
-        length //= 2
-    return None

@@ -6,18 +6,17 @@ number it compares are the options controller.NAME, controller.patience.NAME and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from nemo_prorl.config import ControllerAction, ControllerConfig
-from nemo_prorl.run_folder.validation_metrics import VALIDATION
+from nemo_prorl.config import ControllerAction, ControllerConfig, WatchLimitsConfig
+from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, VALIDATION
 from nemo_prorl.training.control.series import (
     CANARY,
     EFFECTIVE,
     ENTROPY,
-    HELD_OUT,
     KL,
     LENGTH,
     NO_EOS,
@@ -53,21 +52,20 @@ class Watch(NamedTuple):
     """Whether it counts in every mode and without a cool-down, because the run does not do what it should."""
 
 
-Reference = Callable[[list[float], History, ControllerConfig, int, float], dict[str, float] | None]
-"""Compares a metric's values, of which the last is the newest: (values, history, config, patience, limit of the watch)
--> the numbers if it fires."""
+Reference = Callable[[Sequence[float], int, float, WatchLimitsConfig], dict[str, float] | None]
+"""Compares a metric's values, oldest first: (values, patience, its limit, all limits) -> numbers if it fires."""
 
 
 def _of_steps(name: str, metric: str, reference: Reference, sentence: str) -> Watch:
     """Returns a watch of a metric of steps. sentence: a format with what `reference` returns, `times` (value over
-    median), `bound` (controller.limits.NAME), `patience` and `window`."""
+    median), `patience` and `window`."""
 
     def judge(history: History, config: ControllerConfig) -> Fired | None:
-        patience, bound = getattr(config.patience, name), getattr(config.limits, name)
-        numbers = reference(history.measured(metric), history, config, patience, bound)
+        patience, limits = getattr(config.patience, name), config.limits
+        numbers = reference(history.measured(metric), patience, getattr(limits, name), limits)
         if numbers is None:
             return None
-        told: dict[str, Any] = {"patience": patience, "bound": bound, "window": config.limits.window}
+        told: dict[str, Any] = {"patience": patience, "window": limits.window}
         if numbers.get("median"):
             told["times"] = numbers["value"] / numbers["median"]
         return Fired(reason=sentence.format(**numbers, **told), numbers=numbers)
@@ -75,35 +73,31 @@ def _of_steps(name: str, metric: str, reference: Reference, sentence: str) -> Wa
     return Watch(name, metric, judge)
 
 
-def _trend(
-    values: list[float], history: History, config: ControllerConfig, patience: int, limit: float
-) -> dict[str, float] | None:
-    return above_trend(values, patience, limit, config.limits)
+def _of_entropy(name: str, how: str) -> Watch:
+    """Returns a watch that compares the entropy with a multiple of its level at the stage's start: above it if the
+    multiple is more than 1, else below. how: says so, before the level."""
+
+    def judge(history: History, config: ControllerConfig) -> Fired | None:
+        patience, limits = getattr(config.patience, name), config.limits
+        bound, first = getattr(limits, name), history.entropy_level[: limits.level_steps]
+        level = median(first) if len(first) == limits.level_steps else 0.0
+        values = history.measured(ENTROPY)
+        if level <= 0 or not beyond(values, patience, bound * level, above=bound > 1):
+            return None
+        return Fired(
+            reason=f"entropy {values[-1]:.3g} nats a token has been {how.format(bound)} the stage's level, "
+            f"{level:.3g}, for {patience} steps",
+            numbers={"value": values[-1], "level": level, "limit": bound * level},
+        )
+
+    return Watch(name, ENTROPY, judge)
 
 
-def _log_trend(
-    values: list[float], history: History, config: ControllerConfig, patience: int, limit: float
-) -> dict[str, float] | None:
-    return above_log_trend(values, patience, limit, config.limits)
-
-
-def _level(
-    values: list[float], history: History, config: ControllerConfig, patience: int, limit: float
-) -> dict[str, float] | None:
-    """Compares with a multiple of the entropy's level: above it if the multiple is more than 1, else below."""
-    first = history.entropy_level[: config.limits.level_steps]
-    level = median(first) if len(first) == config.limits.level_steps else 0.0
-    if level <= 0 or not beyond(values, patience, limit * level, above=limit > 1):
-        return None
-    return {"value": values[-1], "level": level, "limit": limit * level}
-
-
-def _share(
-    values: list[float], history: History, config: ControllerConfig, patience: int, limit: float
+def _below(
+    values: Sequence[float], patience: int, limit: float, limits: WatchLimitsConfig
 ) -> dict[str, float] | None:
     recent = values[-patience:]
-    is_below = len(recent) == patience and max(recent) < limit
-    return {"value": recent[-1], "limit": limit} if is_below else None
+    return {"value": recent[-1], "limit": limit} if len(recent) == patience and max(recent) < limit else None
 
 
 def _sampler_mismatch(history: History, config: ControllerConfig) -> Fired | None:
@@ -139,10 +133,10 @@ def _sampler_mismatch(history: History, config: ControllerConfig) -> Fired | Non
 def _validation_drop(history: History, config: ControllerConfig) -> Fired | None:
     """Fires if, at each of the last `patience` validations of a domain, reward < best - max(limit * best,
     validation_drop_errors * standard error of the difference), where best is the highest reward of the validations
-    before those. HELD_OUT's mean counts as a domain. If several fell, names the one that lost the largest share."""
+    before those. The mean over domains counts as one. If several fell, names the one that lost the largest share."""
     patience, limits = config.patience.validation_drop, config.limits
     found: list[tuple[float, Fired]] = []
-    for key in [*history.domain_keys(), HELD_OUT[config.validation_mean]]:
+    for key in [*history.domain_keys(), DOMAIN_MEAN]:
         if len(history.measured(key)) <= patience:
             continue
         points = history.validations(key)
@@ -176,15 +170,14 @@ def _validation_drop(history: History, config: ControllerConfig) -> Fired | None
 def _validation_plateau(history: History, config: ControllerConfig) -> Fired | None:
     """Fires if none of the last `patience` validations exceeds the best before it by the limit."""
     patience, rise = config.patience.validation_plateau, config.limits.validation_plateau
-    held_out = HELD_OUT[config.validation_mean]
-    if len(history.measured(held_out)) <= patience:
+    if len(history.measured(DOMAIN_MEAN)) <= patience:
         return None
-    steps, rewards = zip(*history.series[held_out], strict=True)
+    steps, rewards = zip(*history.series[DOMAIN_MEAN], strict=True)
     best, num_since = last_rise(rewards, rise)
     if num_since < patience:
         return None
     return Fired(
-        reason=f"{held_out} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
+        reason=f"{DOMAIN_MEAN} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
         f"by {rise:g} in {num_since} validations",
         numbers={
             "value": rewards[-1],
@@ -198,20 +191,19 @@ def _validation_plateau(history: History, config: ControllerConfig) -> Fired | N
 def _futile_resets(history: History, config: ControllerConfig) -> Fired | None:
     """Fires at a plateau or a drop if the periods after the stage's last `patience` resets brought no new best by the
     plateau's limit. A drop counts because resets to the best checkpoint could otherwise go on forever."""
-    held_out, rise = HELD_OUT[config.validation_mean], config.limits.validation_plateau
-    rewards = history.measured(held_out)
+    rise, rewards = config.limits.validation_plateau, history.measured(DOMAIN_MEAN)
     is_plateau = _validation_plateau(history, config) is not None
     is_drop_judged = config.validation_drop is not ControllerAction.ignore
     drop = _validation_drop(history, config) if is_drop_judged else None
     if not rewards or not (is_plateau or drop):
         return None
-    peaks = [*history.peaks.get(held_out, ()), max(rewards)]
+    peaks = [*history.peaks, max(rewards)]
     best, num_resets = last_rise(peaks, rise)
     if num_resets < config.patience.futile_resets:
         return None
-    what = f"{held_out} {rewards[-1]:.3f} is on a plateau again" if is_plateau or not drop else drop.reason
+    what = f"{DOMAIN_MEAN} {rewards[-1]:.3f} is on a plateau again" if is_plateau or not drop else drop.reason
     return Fired(
-        reason=f"{what}, and the last {num_resets} resets have not brought {'it' if is_plateau else held_out} above "
+        reason=f"{what}, and the last {num_resets} resets have not brought {'it' if is_plateau else DOMAIN_MEAN} above "
         f"{peaks[best]:.3f} by {rise:g}",
         numbers={"value": rewards[-1], "best": peaks[best], "num_resets": float(num_resets)},
     )
@@ -219,36 +211,28 @@ def _futile_resets(history: History, config: ControllerConfig) -> Fired | None:
 
 WATCHES = (
     Watch("sampler_mismatch", ROLLOUTS, _sampler_mismatch, is_fault=True),
+    _of_entropy("entropy_collapse", "at most {:g} of"),
+    _of_entropy("entropy_runaway", "at least {:g} times"),
     _of_steps(
-        "entropy_collapse", ENTROPY, _level,
-        "entropy {value:.3g} nats a token has been at most {bound:g} of the stage's level, {level:.3g}, for {patience} "
-        "steps",
-    ),
-    _of_steps(
-        "entropy_runaway", ENTROPY, _level,
-        "entropy {value:.3g} nats a token has been at least {bound:g} times the stage's level, {level:.3g}, for "
-        "{patience} steps",
-    ),
-    _of_steps(
-        "no_eos", NO_EOS, _trend,
+        "no_eos", NO_EOS, above_trend,
         "{value:.1%} of the rollouts do not end, against {median:.1%} in the {window} steps before; more than "
         "{limit:.1%} for {patience} steps",
     ),
     _of_steps(
-        "response_length", LENGTH, _log_trend,
+        "response_length", LENGTH, above_log_trend,
         "responses of {value:,.1f} tokens are {times:.2f} times as long as in the {window} steps before, "
         "{median:,.1f}; more than {limit:,.1f} for {patience} steps",
     ),
     Watch("futile_resets", VALIDATION, _futile_resets),
     Watch("validation_drop", VALIDATION, _validation_drop),
     _of_steps(
-        "kl_spike", KL, _log_trend,
+        "kl_spike", KL, above_log_trend,
         "KL to the reference {value:.3g} nats a token is {times:.2f} times that of the {window} steps before, "
         "{median:.3g}; more than {limit:.3g} for {patience} steps",
     ),
     Watch("validation_plateau", VALIDATION, _validation_plateau),
     _of_steps(
-        "effective_sample", EFFECTIVE, _share,
+        "effective_sample", EFFECTIVE, _below,
         "the effective sample size is {value:.1%} of the tokens, below {limit:.0%} for {patience} steps: fewer updates "
         "a step, a smaller learning rate or no sampler.ahead keep the policy nearer to the one that sampled",
     ),

@@ -9,7 +9,7 @@ on the prompts' order, and the tokens of a rollout do not depend on the engine t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 
 import numpy as np
 
@@ -82,17 +82,14 @@ class SamplerFleet:
         """Returns outlines of all rollouts as [prompt][sibling], on every rank. Collective. share: what `sample_share`
         returned on this rank."""
         groups: list[dict[int, RolloutOutline]] = [{} for _ in prompts]
-        names = [
-            field.name for field in fields(RolloutOutline) if field.name != "prompt"
-        ]  # all ranks have prompts
         mine = [
-            (index, {name: getattr(outlined, name) for name in names})
+            (index, replace(outline(rollout), prompt=None))  # type: ignore[arg-type]  # every rank has the prompts
             for index, rollouts in share.items()
-            for outlined in map(outline, rollouts)
+            for rollout in rollouts
         ]
         for part in self._ranks.gather(mine):
-            for index, facts in part:
-                groups[index][facts["sibling"]] = RolloutOutline(prompt=prompts[index], **facts)
+            for index, found in part:
+                groups[index][found.sibling] = replace(found, prompt=prompts[index])
         return [[group[sibling] for sibling in range(num_rollouts)] for group in groups]
 
     def tokens(

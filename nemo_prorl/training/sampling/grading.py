@@ -6,12 +6,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nemo_prorl.algorithm.shaping import Shaped
 from nemo_prorl.config import ConfigError
-from nemo_prorl.engines.interface import Grader
+from nemo_prorl.engines.interface import Grader, SamplingSettings
 from nemo_prorl.training.timing import union_s
 from nemo_prorl.types import PARTS, Prompt, Rollout, RolloutGroup, RolloutOutline, ScoredRollout
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult, id_of
@@ -163,3 +163,16 @@ class GradingInFlight:
     def busy_s(self) -> float:
         """Seconds in which at least one rollout of this rank was being graded."""
         return union_s(list(self._busy))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round of sampling: its prompts, its settings, and the grading of this rank's share."""
+
+    prompts: Sequence[Prompt]
+    settings: SamplingSettings
+    in_flight: GradingInFlight
+
+    def submit(self, index: int, rollout: Rollout) -> None:
+        """Hands a finished rollout to the graders."""
+        self.in_flight.submit((index, rollout.sibling), rollout)

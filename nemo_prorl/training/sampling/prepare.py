@@ -8,20 +8,18 @@ groups. The old ones of the first update's rollouts are left to that update, who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, known_to_be_kept
 from nemo_prorl.algorithm.shaping import shape_reward
-from nemo_prorl.config import DynamicSamplingConfig, RunConfig
+from nemo_prorl.config import DynamicSamplingConfig
 from nemo_prorl.data.batch import PASSES_A_CHUNK, balance, chunks, completed, responses, token_batch
-from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Policy
+from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.sampling import grading
-from nemo_prorl.training.sampling.ahead import Round
-from nemo_prorl.training.sampling.fleet import Key, SamplerFleet
-from nemo_prorl.training.timing import Stopwatch
+from nemo_prorl.training.sampling.fleet import Key
+from nemo_prorl.training.sampling.grading import Round
 from nemo_prorl.types import (
     FloatArray,
     PreparedRollout,
@@ -41,54 +39,52 @@ def kind_of(group: RolloutGroup, dynamic: DynamicSamplingConfig) -> Informativen
     return kind if dynamic.enabled or unusable else Informativeness.informative
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(eq=False)
 class Preparer:
     """Grades and prepares the rounds of each step. One instance serves the whole run."""
 
-    config: RunConfig
-    fleet: SamplerFleet
-    policy: Policy
-    ranks: Ranks
-    stopwatch: Stopwatch
-    on_progress: Callable[[], None] = lambda: None
+    context: StepContext
 
-    def send_tokens(
+    def _send_tokens(
         self, round_: Round, share: Share, rollouts: Sequence[Sequence[RolloutOutline]]
     ) -> dict[Key, RolloutTokens]:
         """Sends each prompt's rollouts to the replica that is to prepare them, balanced by tokens. Returns those of
         this replica."""
-        layout = self.ranks.layout
+        layout = self.context.ranks.layout
         sizes = [sum(rollout.length for rollout in group) for group in rollouts]
         receivers = {
             index: layout.replica_ranks(replica)
             for replica, part in enumerate(balance(sizes, layout.data_parallel))
             for index in part
         }
-        with self.stopwatch.measure("exchange_s"):
-            return self.fleet.tokens(share, round_.prompts, receivers)
+        with self.context.stopwatch.measure("exchange_s"):
+            return self.context.fleet.tokens(share, round_.prompts, receivers)
 
     def grade_and_prepare(
         self,
         round_: Round,
+        share: Share,
         rollouts: Sequence[Sequence[RolloutOutline]],
-        mine: Mapping[Key, RolloutTokens],
         needed: int,
         num_first: int,
         state: RunState,
     ) -> tuple[list[RolloutGroup], dict[Key, PreparedRollout], dict[Key, ScoreResult]]:
-        """Collects all verdicts of a round, and meanwhile prepares those of `mine` that are in its first `needed`
+        """Collects all verdicts of a round, and meanwhile prepares this replica's part of the first `needed`
         informative groups, of which the first `num_first` are for the first update. Returns (all groups in prompt
-        order, what was prepared, all verdicts)."""
+        order, what was prepared, all verdicts). share: what this rank has sampled; rollouts: all outlines as
+        [prompt][sibling]."""
+        context, config = self.context, self.context.config
+        mine = self._send_tokens(round_, share, rollouts)
         shape = partial(
             shape_reward,
-            max_response_tokens=self.config.sampler.max_response_tokens,
+            max_response_tokens=config.sampler.max_response_tokens,
             num_updates=state.num_updates,
-            config=self.config.shaping,
+            config=config.shaping,
         )
-        self.stopwatch.begin("grading")
+        context.stopwatch.begin("grading")
         sizes = [sum(rollout.length for rollout in group) for group in rollouts]
         indices = sorted({index for index, _ in mine})
-        waiting = chunks(indices, sizes, PASSES_A_CHUNK * self.config.trainer.micro_batch_tokens)
+        waiting = chunks(indices, sizes, PASSES_A_CHUNK * config.trainer.micro_batch_tokens)
         verdicts: dict[Key, ScoreResult] = {}
         groups: dict[int, RolloutGroup] = {}
         kinds: list[Informativeness | None] = [None] * len(rollouts)
@@ -105,12 +101,12 @@ class Preparer:
             if not decided:
                 # Collecting verdicts is a collective of all ranks, whose time grows with their number (an estimated
                 # 2 ms with 32 ranks). The interval keeps it at a tenth of the time, up to 400 ranks.
-                interval_s = min(0.02 * max(1.0, self.ranks.layout.world_size / 32), 0.25)
+                interval_s = min(0.02 * max(1.0, context.ranks.layout.world_size / 32), 0.25)
                 round_.in_flight.wait(interval_s)
                 continue
             groups |= decided
             for index, group in decided.items():
-                kinds[index] = kind_of(group, self.config.dynamic_sampling)
+                kinds[index] = kind_of(group, config.dynamic_sampling)
             kept, is_first = known_to_be_kept(kinds, needed), known_to_be_kept(kinds, num_first)
             ready = [
                 chunk
@@ -136,17 +132,17 @@ class Preparer:
                     if member.in_loss
                 }
                 prepared |= self._prepare([batch for batch in batches if batch], of_update, state)
-                self.stopwatch.begin("grading")
+                context.stopwatch.begin("grading")
         return [groups[index] for index in range(len(rollouts))], prepared, verdicts
 
     def _arrived(self, round_: Round) -> dict[Key, ScoreResult]:
         """Returns the verdicts that have arrived on any rank since the last call. Collective."""
         mine = {key: grading.for_all_ranks(found) for key, found in round_.in_flight.take_finished().items()}
         arrived: dict[Key, ScoreResult] = {}
-        for part in self.ranks.gather(mine):
+        for part in self.context.ranks.gather(mine):
             arrived |= part
             if part:
-                self.on_progress()
+                self.context.on_progress()
         return arrived
 
     def _prepare(
@@ -154,14 +150,14 @@ class Preparer:
     ) -> dict[Key, PreparedRollout]:
         """Computes the log-probabilities of chunks of rollouts, each as one batch, but not the old ones that are left
         to the first update. Takes all chunks that are ready, because each call loads the reference weights once."""
-        with self.stopwatch.measure("old_logprobs_s"):
+        with self.context.stopwatch.measure("old_logprobs_s"):
             old = self._logprobs(
                 [{k: row for k, row in chunk.items() if k not in of_update} for chunk in ready]
             )
         reference = old
-        with self.stopwatch.measure("reference_logprobs_s"):
-            if self.config.measures_kl and not state.policy_is_reference:
-                with self.policy.reference():
+        with self.context.stopwatch.measure("reference_logprobs_s"):
+            if self.context.config.measures_kl and not state.policy_is_reference:
+                with self.context.policy.reference():
                     reference = self._logprobs(ready)
         return {
             key: PreparedRollout(
@@ -178,16 +174,16 @@ class Preparer:
     def num_first(self, num_groups: int) -> int:
         """Returns how many groups of a step are in its first update, if that computes their old log-probabilities. A KL
         penalty in the reward needs them before: then 0."""
-        if self.config.algorithm.takes_kl_from_rewards:
+        if self.context.config.algorithm.takes_kl_from_rewards:
             return 0
-        return -(-num_groups // min(self.config.trainer.updates_per_step, num_groups))
+        return -(-num_groups // min(self.context.config.trainer.updates_per_step, num_groups))
 
     def complete(self, prepared: dict[Key, PreparedRollout], groups: Set[int]) -> None:
         """Computes what was left to the first update for groups that are not in it, because the step is not full."""
         missing = {k: row for k, row in prepared.items() if k[0] in groups and row.old_logprobs is None}
         if not missing:
             return
-        with self.stopwatch.measure("old_logprobs_s"):
+        with self.context.stopwatch.measure("old_logprobs_s"):
             for key, old in self._logprobs([missing]).items():
                 prepared[key] = completed(prepared[key], old)
 
@@ -196,6 +192,6 @@ class Preparer:
         found: dict[Key, FloatArray] = {}
         for chunk in filter(None, chunks):
             rows = list(chunk.values())
-            found |= zip(chunk, responses(self.policy.logprobs(token_batch(rows)), rows), strict=True)
-            self.on_progress()
+            found |= zip(chunk, responses(self.context.policy.logprobs(token_batch(rows)), rows), strict=True)
+            self.context.on_progress()
         return found

@@ -18,28 +18,24 @@ engine's 262,144 tokens (0.02 %) and 16 of some 8,192 decoding steps (0.2 %).
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from nemo_prorl.algorithm.fingerprint import fingerprint
-from nemo_prorl.config import ControllerAction, RunConfig, SamplerConfig
+from nemo_prorl.config import ControllerAction, SamplerConfig
 from nemo_prorl.data.batch import responses, token_batch
 from nemo_prorl.data.mix import Tokenizer
-from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Policy, Sampler, SamplingSettings
-from nemo_prorl.training.sampling.fleet import SamplerFleet
+from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.training.context import StepContext
 from nemo_prorl.types import Prompt
 
 CHANGED = (
-    "arrived with other values than were sent: look for code that changes weights between policy and sampler"
-)
-STALE = (
-    "arrived with the values of update {version}, {age} late: look for a copy between policy and sampler that is not "
-    "refreshed"
+    "arrived with other values than were sent: look for code that changes weights between policy and sampler, or for a "
+    "copy there that is not refreshed"
 )
 LEFT_OUT = (
     "arrived, but the engine's loader did not use what arrived: check how this version of vLLM loads these names "
@@ -48,10 +44,8 @@ LEFT_OUT = (
 NOT_THE_WEIGHTS = (
     "The sampler holds every tensor bit for bit as the policy sent it, so look for another cause (temperature, "
     "precision, attention kernels, RoPE scaling, a quantised KV cache), or for a fault in how the policy joins its "
-    "shards"
+    "shards or updates what it sends"
 )
-NUM_REMEMBERED = 4
-"""Number of refits whose fingerprints are kept, to say how old a stale tensor is."""
 NUM_NAMED = 6
 """Number of tensors that a message names; it only counts the others."""
 TEXT = (
@@ -113,36 +107,36 @@ def canary_prompt(tokenizer: Tokenizer, sampler: SamplerConfig) -> Prompt:
     return Prompt(uid="canary", domain="", source="", text=TEXT, token_ids=tuple(token_ids), task={})
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Canary:
     """Compares every sampling engine of the job with the trainer."""
 
+    context: StepContext
     prompt: Prompt
-    config: RunConfig
-    fleet: SamplerFleet
-    policy: Policy
-    ranks: Ranks
 
     def difference(self, *, again: bool = False) -> CanaryDifference:
         """Returns the same difference on every rank. Collective. again: draws more tokens, and others than before."""
-        controller, sampler = self.config.controller, self.config.sampler
+        context, config = self.context, self.context.config
+        controller, sampler = config.controller, config.sampler
         settings = SamplingSettings(
             num_rollouts=controller.canary_rollouts * (RECHECK if again else 1),
             temperature=sampler.temperature,
             top_p=1.0,
             max_response_tokens=min(controller.canary_tokens, sampler.max_response_tokens),
-            seed=self.config.seed + again,
+            seed=config.seed + again,
         )
-        by_engine = self.fleet.sample_on_each([self.prompt], settings)
-        layout = self.ranks.layout
+        by_engine = context.fleet.sample_on_each([self.prompt], settings)
+        layout = context.ranks.layout
         mine: dict[int, tuple[float, float]] = {}
         for engine in range(layout.replica, len(by_engine), layout.data_parallel):
             (rollouts,) = by_engine[engine]
-            scored = responses(self.policy.logprobs(token_batch(rollouts)), rollouts)
+            scored = responses(context.policy.logprobs(token_batch(rollouts)), rollouts)
             sampled = [rollout.sampler_logprobs for rollout in rollouts]
             differences = np.abs(np.concatenate(sampled).astype(np.float64) - np.concatenate(scored))
             mine[engine] = float(differences.mean()), float(differences.max())
-        found = {engine: pair for part in self.ranks.gather_replicas(mine) for engine, pair in part.items()}
+        found = {
+            engine: pair for part in context.ranks.gather_replicas(mine) for engine, pair in part.items()
+        }
         worst = max(sorted(found), key=lambda engine: found[engine][0])
         return CanaryDifference(
             mean=found[worst][0], max=max(largest for _, largest in found.values()), engine=worst
@@ -152,25 +146,12 @@ class Canary:
 class Refit:
     """Loads and verifies the sampler's weights. Collective; nobody else may use the sampler meanwhile."""
 
-    def __init__(
-        self,
-        canary: Prompt | None,
-        *,
-        config: RunConfig,
-        policy: Policy,
-        sampler: Sampler,
-        fleet: SamplerFleet,
-        ranks: Ranks,
-        say: Callable[[str], None],
-    ) -> None:
-        """canary: the prompt of the canary; None: there is none. say: gets a line if a check fails."""
-        self._policy, self._sampler, self._ranks, self._say = policy, sampler, ranks, say
-        self._stops = config.controller.sampler_mismatch is ControllerAction.stop
+    def __init__(self, context: StepContext, canary: Prompt | None) -> None:
+        """canary: the prompt of the canary; None: there is none. The log gets a line if a check fails."""
+        self._context = context
         self._canary: Canary | None = None
-        if canary is not None and config.controller.canary_rollouts:
-            self._canary = Canary(prompt=canary, config=config, fleet=fleet, policy=policy, ranks=ranks)
-        self._sent: deque[tuple[int, dict[str, int]]] = deque(maxlen=NUM_REMEMBERED)
-        """Version, and fingerprint of each tensor, of the last refits, oldest first."""
+        if canary is not None and context.config.controller.canary_rollouts:
+            self._canary = Canary(context, canary)
 
     def __call__(self, version: int, *, canary_limit: float) -> Refitted:
         """Loads the policy's weights, and once more if a check fails. version: number of updates that made the weights.
@@ -181,27 +162,18 @@ class Refit:
             before = _described(faults, len(sent), canary, canary_limit)
             sent, remaining, canary = self._load(version, again=True)
             after = _described(remaining, len(sent), canary, canary_limit)
-            self._say(f"refit after update {version}: {before}; everything is loaded again: now {after}.")
-        earlier = self._earlier(sent)
-        same = [name for name, value in sent.items() if earlier and earlier[-1][1].get(name) == value]
-        if named := remaining or faults:
-            cause = f"{_sentence(named, len(sent))}."
-        elif same:  # the policy itself may send old values
-            cause = (
-                f"{NOT_THE_WEIGHTS}: {_names(same, len(sent))} left the policy exactly as after update "
-                f"{earlier[-1][0]} (in bf16 norms and biases may stay the same for some updates, large matrices do "
-                "not)."
+            self._context.say(
+                f"refit after update {version}: {before}; everything is loaded again: now {after}."
             )
-        else:
-            cause = f"{NOT_THE_WEIGHTS}."
-        if earlier == list(self._sent):  # these weights are not remembered yet
-            self._sent.append((version, sent))
+        stops = self._context.config.controller.sampler_mismatch is ControllerAction.stop
+        named = remaining or faults
+        cause = _sentence(named, len(sent)) if named else NOT_THE_WEIGHTS
         return Refitted(
             num_wrong=len(faults),
             num_still_wrong=len(remaining),
             canary=canary,
-            diagnosis=cause[0].upper() + cause[1:],
-            is_lost=bool(remaining) and self._stops,
+            diagnosis=f"{cause[0].upper()}{cause[1:]}.",
+            is_lost=bool(remaining) and stops,
             fingerprints=sent,
         )
 
@@ -210,35 +182,23 @@ class Refit:
     ) -> tuple[dict[str, int], Faults, CanaryDifference | None]:
         """Loads the weights. Returns (fingerprints of what the policy sent, faults on any rank, and what the canary
         measures if there are none)."""
+        context = self._context
         sent: dict[str, int] = {}
 
         def weights() -> Iterator[tuple[str, torch.Tensor]]:
-            for name, tensor in self._policy.named_weights():
+            for name, tensor in context.policy.named_weights():
                 sent[name] = fingerprint(tensor)
                 yield name, tensor
 
-        loaded = self._sampler.load_weights(weights(), version=version)
+        loaded = context.sampler.load_weights(weights(), version=version)
         mine = dict.fromkeys(loaded.not_held, LEFT_OUT)
-        earlier = self._earlier(sent)
-        for name, received in loaded.received.items():
-            if received == sent.get(name):
-                continue
-            mine[name] = CHANGED
-            for age, (old_version, old_sent) in enumerate(reversed(earlier), start=1):
-                if old_sent.get(name) == received:
-                    late = "one refit" if age == 1 else f"{age} refits"
-                    mine[name] = STALE.format(version=old_version, age=late)
-                    break
+        mine |= {name: CHANGED for name, value in loaded.received.items() if value != sent.get(name)}
         faults: Faults = {}
-        for part in self._ranks.gather(mine):
+        for part in context.ranks.gather(mine):
             faults = part | faults  # if ranks disagree about a tensor, the first one counts
         if self._canary is None or faults:
             return sent, faults, None
         return sent, faults, self._canary.difference(again=again)
-
-    def _earlier(self, sent: Mapping[str, int]) -> list[tuple[int, dict[str, int]]]:
-        """Returns the remembered refits with other weights than `sent`."""
-        return [(version, old_sent) for version, old_sent in self._sent if old_sent != sent]
 
 
 def _described(faults: Faults, num_all: int, canary: CanaryDifference | None, limit: float) -> str:

@@ -2,6 +2,10 @@
 
 Which groups are kept depends only on the prompts' order and the rewards, never on what finished first, so short
 responses are not favoured. prepare.py computes log-probabilities while verdicts are missing.
+
+With sampler.ahead the next step's first round is sampled while the policy trains on this step's. The importance weight
+(old / sampler probability, docs/algorithm.md) corrects for its weights, which are one step older. A round begins at a
+fixed point of the step, whatever the timing, so a run with sampling ahead is as reproducible as one without.
 """
 
 from __future__ import annotations
@@ -10,19 +14,18 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
-from nemo_prorl.config import RunConfig
-from nemo_prorl.data.mix import PromptMix
-from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import Grader, Policy, SamplingSettings
+from nemo_prorl.engines.interface import SamplingSettings
+from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.sampling import grading
-from nemo_prorl.training.sampling.ahead import Round, RoundAhead
-from nemo_prorl.training.sampling.fleet import Key, SamplerFleet
+from nemo_prorl.training.sampling.fleet import Key
+from nemo_prorl.training.sampling.grading import Round
 from nemo_prorl.training.sampling.prepare import Preparer, kind_of
-from nemo_prorl.training.timing import Stopwatch
-from nemo_prorl.types import PreparedRollout, Rollout, RolloutGroup, RolloutOutline, RunState, Share
+from nemo_prorl.types import PreparedRollout, Prompt, Rollout, RolloutGroup, RolloutOutline, RunState, Share
 from reward.protocol import ScoreResult
 
 LOW_YIELD = 0.1
@@ -41,6 +44,9 @@ def _nothing(*_: object) -> Share:
 def sampling_seed(seed: int, step: int) -> int:
     """Returns the seed of all rollouts of the step that follows `step` others. Runs of another `seed` never use it."""
     return seed * 1_000_003 + step
+
+
+SampleShare = Callable[[Sequence[Prompt], SamplingSettings, Callable[[int, Rollout], None]], Share]
 
 
 class Saturated(RuntimeError):
@@ -107,33 +113,41 @@ class Collection:
         return sum(group.num_tokens for group in self.sampled)
 
 
-@dataclass(kw_only=True, eq=False)
+class RoundAhead:
+    """A round that this rank's engine samples in a background thread, without collectives. Nobody else may use the
+    engine until `share` or `cancel` has returned."""
+
+    def __init__(self, round_: Round, sample_share: SampleShare) -> None:
+        self.round = round_
+        self._unwanted = Event()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="sampling-ahead")
+        self._share = executor.submit(sample_share, round_.prompts, round_.settings, self._on_finish)
+        executor.shutdown(wait=False)
+
+    def share(self) -> Share:
+        """Waits until the round has ended, and returns what this rank sampled. Raises what sampling raised."""
+        return self._share.result()
+
+    def cancel(self) -> None:
+        """Stops sampling. Returns when the engine is idle, at the latest when its next rollout has ended."""
+        self._unwanted.set()
+        self._share.exception()
+
+    def _on_finish(self, index: int, rollout: Rollout) -> None:
+        if self._unwanted.is_set():
+            raise CancelledError  # makes the sampler abort the other rollouts
+        self.round.submit(index, rollout)
+
+
 class Collector:
     """Collects the groups of each step. One instance serves the whole run."""
 
-    config: RunConfig
-    prompts: PromptMix
-    fleet: SamplerFleet
-    policy: Policy
-    grader: Grader
-    ranks: Ranks
-    stopwatch: Stopwatch
-    say: Callable[[str], None] = lambda text: None
-    on_progress: Callable[[], None] = lambda: None
-    """Called as GradingInFlight describes; `say`, too."""
-    samples_ahead: bool = True
-    """False: a round ahead is only drawn, because it will be dropped."""
-    _ahead: RoundAhead | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self._preparer = Preparer(
-            config=self.config,
-            fleet=self.fleet,
-            policy=self.policy,
-            ranks=self.ranks,
-            stopwatch=self.stopwatch,
-            on_progress=self.on_progress,
-        )
+    def __init__(self, context: StepContext) -> None:
+        self.context = context
+        self.samples_ahead = True
+        """False: a round ahead is only drawn, because it will be dropped."""
+        self._preparer = Preparer(context)
+        self._ahead: RoundAhead | None = None
 
     def collect(self, state: RunState, *, ahead: bool = False) -> Collection:
         """Samples, grades and selects the groups of one step. Collective. Raises Saturated, NothingToLearn (which gives
@@ -142,7 +156,7 @@ class Collector:
         ahead: samples the first round of the next step in the background, with the sampler's present weights. Nothing
         else may then use the sampler before `finish_ahead` or `drop_ahead`.
         """
-        needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
+        needed, dynamic = self.context.config.trainer.prompts_per_step, self.context.config.dynamic_sampling
         preparer = self._preparer
         groups: list[RolloutGroup] = []
         held: dict[Key, Rollout] = {}
@@ -162,14 +176,13 @@ class Collector:
             if ahead and not rounds:
                 self._begin_ahead(self._round_size(needed, state.sampling_yield), state.step + 1)
             rounds.append(round_)
-            mine = preparer.send_tokens(round_, sampled, rollouts)
             round_groups, round_prepared, round_verdicts = preparer.grade_and_prepare(
-                round_, rollouts, mine, needed - len(kept), max(0, num_first - len(kept)), state
+                round_, sampled, rollouts, needed - len(kept), max(0, num_first - len(kept)), state
             )
             starts.append(start := len(groups))
             held |= {(start + index, row.sibling): row for index, rows in sampled.items() for row in rows}
             verdicts |= {(start + index, sibling): one for (index, sibling), one in round_verdicts.items()}
-            grading.check_failures(list(verdicts.values()), self.config.reward.max_failed_share)
+            grading.check_failures(list(verdicts.values()), self.context.config.reward.max_failed_share)
             prepared |= {(start + index, sibling): row for (index, sibling), row in round_prepared.items()}
             groups += round_groups
             kept, surplus = keep_first([kind_of(group, dynamic) for group in groups], needed)
@@ -177,7 +190,7 @@ class Collector:
         state.sampling_yield = 0.5 * share_before + 0.5 * (len(kept) + len(surplus)) / len(groups)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
         self._check_enough(len(kept), kinds, rounds, state, share_before)
-        self.prompts.note(groups)
+        self.context.prompts.note(groups)
         preparer.complete(prepared, set(kept[preparer.num_first(len(kept)) : num_first]))
         return Collection(
             sampled=tuple(groups),
@@ -204,10 +217,10 @@ class Collector:
     ) -> None:
         """Raises what `collect` raises if its rounds found too few groups to train on. share_before: the share of
         informative groups before the step, to which NothingToLearn returns `state`."""
-        needed, dynamic = self.config.trainer.prompts_per_step, self.config.dynamic_sampling
+        needed, dynamic = self.context.config.trainer.prompts_per_step, self.context.config.dynamic_sampling
         num_ungraded = kinds[Informativeness.service_failure]
         if not dynamic.enabled and num_kept < needed:
-            self.say(
+            self.context.say(
                 f"step {state.step + 1} trains on {num_kept} of {needed} prompts: overlong filtering leaves no "
                 f"rollout of {kinds[Informativeness.all_filtered]}, and grading failed on {num_ungraded}"
             )
@@ -228,17 +241,17 @@ class Collector:
             raise Saturated(f"{found}: the data has little left to teach this policy. Begin the next stage.")
         state.sampling_yield = share_before
         self.drop_ahead()
-        self.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
+        self.context.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
         raise NothingToLearn(f"{found}: {_advice(kinds, state)}")
 
     def _begin_ahead(self, num_prompts: int, step: int) -> None:
-        sample = self.fleet.sample_share if self.samples_ahead else _nothing
+        sample = self.context.fleet.sample_share if self.samples_ahead else _nothing
         self._ahead = RoundAhead(self._new_round(num_prompts, step), sample)
 
     def finish_ahead(self) -> None:
         """Waits until the round sampled ahead has ended and the sampler is free. `collect` uses it in the next step."""
         if self._ahead is not None:
-            with self.stopwatch.measure("sampling_s"):
+            with self.context.stopwatch.measure("sampling_s"):
                 self._ahead.share()
 
     def drop_ahead(self) -> None:
@@ -246,13 +259,13 @@ class Collector:
         Needed before a checkpoint, which cannot contain a round, and when training ends."""
         if self._ahead is not None:
             self._ahead.cancel()
-            self.prompts.give_back(self._ahead.round.prompts)
+            self.context.prompts.give_back(self._ahead.round.prompts)
             self._ahead = None
 
     def _round_size(self, missing: int, share: float) -> int:
         """Returns how many prompts to sample for `missing` groups, at most four for each: by the share of informative
         groups so far, and never by the number of engines, on which no result may depend."""
-        dynamic = self.config.dynamic_sampling
+        dynamic = self.context.config.dynamic_sampling
         if not dynamic.enabled:
             return missing
         return math.ceil(min(missing * dynamic.oversample / max(share, 0.05), 4 * missing))
@@ -263,25 +276,30 @@ class Collector:
         """Samples a round and returns (round, what this rank sampled, outlines of all rollouts as [prompt][sibling]).
         The first round of a step is the one that was sampled ahead, if there is one."""
         self.finish_ahead()  # this step's first round, or the next step's if this step needs another round
-        with self.stopwatch.measure("sampling_s"):
+        with self.context.stopwatch.measure("sampling_s"):
             if self._ahead is not None and is_first:
                 round_, share = self._ahead.round, self._ahead.share()
                 self._ahead = None
             else:
                 round_ = self._new_round(num_prompts, step)
-                share = self.fleet.sample_share(round_.prompts, round_.settings, round_.submit)
-            return round_, share, self.fleet.outlines(share, round_.prompts, round_.settings.num_rollouts)
+                share = self.context.fleet.sample_share(round_.prompts, round_.settings, round_.submit)
+            return (
+                round_,
+                share,
+                self.context.fleet.outlines(share, round_.prompts, round_.settings.num_rollouts),
+            )
 
     def _new_round(self, num_prompts: int, step: int) -> Round:
+        context, config = self.context, self.context.config
         settings = SamplingSettings(
-            num_rollouts=self.config.sampler.num_rollouts,
-            temperature=self.config.sampler.temperature,
+            num_rollouts=config.sampler.num_rollouts,
+            temperature=config.sampler.temperature,
             top_p=1.0,
-            max_response_tokens=self.config.sampler.max_response_tokens,
-            seed=sampling_seed(self.config.seed, step),
+            max_response_tokens=config.sampler.max_response_tokens,
+            seed=sampling_seed(config.seed, step),
         )
-        in_flight = grading.GradingInFlight(self.grader, say=self.say, on_progress=self.on_progress)
-        return Round(prompts=self.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
+        in_flight = grading.GradingInFlight(context.grader, say=context.say, on_progress=context.on_progress)
+        return Round(prompts=context.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
 
 
 _ADVICE = {

@@ -70,6 +70,6 @@ def decisions(records: Iterable[Mapping[str, Any]], config: ControllerConfig) ->
 
 
 def watched(records: Iterable[Mapping[str, Any]], config: ControllerConfig) -> list[Decision]:
-    """Returns what a controller would have decided on a run, with the resets and remixes that the run really made."""
+    """Returns what a controller would have decided on a run, with the resets that the run really made."""
     controller = WatchingController(config)
     return [decision for record in records if (decision := controller.observe(record))]

@@ -14,7 +14,7 @@ import pytest
 from nemo_prorl.report.health import checks_of
 from nemo_prorl.run_folder.run import read_run
 from nemo_prorl.training.control.health import CALM, PATIENCE, Alarms, PassAt, best_is_recent, keeps_solving
-from nemo_prorl.training.control.series import Validation, slope_in_errors, steady_growth
+from nemo_prorl.training.control.series import Validation, slope_in_errors
 from tests.report.made_up_runs import made_up_records, write_run
 from tests.training.conftest import MIXED, WRONG, make_prompt
 from tests.training.scripted_run import Run
@@ -99,29 +99,6 @@ def test_a_run_that_rose_before_it_lost_problems_is_found() -> None:
 def test_three_validations_of_this_k_cannot_be_judged() -> None:
     run = [PassAt(step, 16 if step > 20 else 8, 0.9 - step / 100, 500) for step in range(0, 60, 10)]
     assert keeps_solving(run, 0.0) is None
-
-
-@pytest.mark.parametrize("noise", [0.1, 0.25, 0.5])
-def test_noise_and_a_jump_are_no_steady_growth(noise: float) -> None:
-    rng = np.random.default_rng(3)
-    runs = [list(np.exp(noise * rng.standard_normal(300))) for _ in range(20)]
-    assert sum(any(steady_growth(run[:end]) for end in range(40, 301, 10)) for run in runs) <= 1
-    jump = [value * (4 if step >= 150 else 1) for step, value in enumerate(runs[0])]
-    assert steady_growth(jump[:200]) is None
-
-
-@pytest.mark.parametrize(("length", "stretch"), [(39, None), (40, 40), (200, 200), (1000, 200)])
-def test_steady_growth_is_found_in_the_newest_steps(length: int, stretch: int | None) -> None:
-    rng = np.random.default_rng(4)
-    growing = [3 ** (step / min(length, 200)) for step in range(min(length, 200))]
-    values = np.array([*[1.0] * (length - len(growing)), *growing]) * np.exp(
-        0.1 * rng.standard_normal(length)
-    )
-    found = steady_growth(list(values))
-    assert (found and found[0]) == stretch
-    if found:
-        assert 1.0 < found[1] < 1.4
-        assert 2.2 < found[2] < 3.0
 
 
 # Alarms

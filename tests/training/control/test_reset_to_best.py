@@ -12,8 +12,6 @@ import pytest
 
 from nemo_prorl.config import ControllerConfig, ControllerMode, ResetTo
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.run_folder.markers import ask_for_reset
-from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import RIGHT, WRONG
 from tests.training.control.controller_runs import only, watched
@@ -84,6 +82,7 @@ def test_policy_and_reference_become_the_best_and_the_run_goes_on(
     kl = {record["step"]: record["objective/kl_at_sampling"] for record in run.records if record["step"]}
     assert kl[5] == 0.0
     assert kl[4] > 0.0
+    assert run.records[5]["sampler/logprob_abs_diff_max"] == 0.0, "the sampler got the weights before"
     assert {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r} == {4: 2}
     assert run.records[4]["validation/domain_mean_score"] == 0.25
     said = "the policy goes back to step 2, where validation/domain_mean_score was 0.7500; it is 0.2500 now"
@@ -91,19 +90,6 @@ def test_policy_and_reference_become_the_best_and_the_run_goes_on(
     history = find_checkpoints(tmp_path)[-1].state.controller
     assert history["since"] == 4, "a later drop is measured against the best"
     assert history["series"]["validation/domain_mean_score"] == [[4, 0.75], [6, 0.5]]
-
-
-def test_the_sampler_gets_the_weights_before_the_next_step(tmp_path: Path) -> None:
-    run = run_with(tmp_path, BEST_AT_2)
-    seen: dict[int, float] = {}
-    run.on_phase = told(
-        run,
-        BEST_AT_2,
-        lambda phase: seen.__setitem__(run.state.step, run.sampler.weight) if phase == "sampling" else None,
-    )
-    keep_all(run).fit()
-    assert seen[4] == pytest.approx(weights(run, 2)["weight"])
-    assert seen[4] != pytest.approx(seen[3])
 
 
 @pytest.mark.parametrize("num_steps", [4, 6])
@@ -165,32 +151,6 @@ def test_the_moments_are_those_of_the_best_or_cleared(tmp_path: Path, optimizer:
     assert run.events[at - 2 : at] == ["sleep", "prepare"], "the optimizer is where training needs it"
 
 
-def test_a_users_request_goes_back_as_well(tmp_path: Path) -> None:
-    run = run_with(tmp_path, BEST_AT_2, controller=ControllerConfig(reset_to=ResetTo.best))
-    run.on_phase = told(
-        run,
-        BEST_AT_2,
-        lambda phase: ask_for_reset(tmp_path) if phase == "updates" and run.state.step == 2 else None,
-    )
-    run.fit()
-    assert {r["step"]: r["went_back_to_step"] for r in run.records if "went_back_to_step" in r} == {3: 2}
-    assert run.records[3]["controller"]["signal"] == "request"
-
-
-def test_a_reset_goes_back_to_the_next_best_if_the_best_is_corrupt(tmp_path: Path) -> None:
-    rewards = {0: 0.5, 2: 0.75, 4: 0.25, 6: 0.25}
-    run = keep_all(run_with(tmp_path, rewards))
-
-    def corrupt(phase: str) -> None:
-        file = tmp_path / "checkpoints" / "step-00000002-main" / "policy" / "weights.json"
-        if phase == "updates" and run.state.step == 3:
-            file.write_text(file.read_text().replace('"weight"', '"WEIGHT"'))
-
-    run.on_phase = told(run, rewards, corrupt)
-    run.fit()
-    assert run.records[4]["went_back_to_step"] == 0
-
-
 def test_without_a_scored_checkpoint_the_policy_stays_and_the_run_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,22 +158,6 @@ def test_without_a_scored_checkpoint_the_policy_stays_and_the_run_says_so(
     run.fit()
     assert run.state.num_resets == 1
     assert "no checkpoint of stage main has a value of" in capsys.readouterr().err
-
-
-def test_scores_of_another_metric_are_not_compared(tmp_path: Path) -> None:
-    """A run that began with another monitored metric continues with this one."""
-    run = keep_all(run_with(tmp_path, BEST_AT_START, num_steps=2))
-    run.fit()
-    for checkpoint in find_checkpoints(tmp_path):
-        file = checkpoint.path / "state.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"monitor": "reward/mean", "score": 9.0}))
-        write_manifest(checkpoint.path, {})
-    rewards = BEST_AT_START | {4: 0.5, 6: 0.25, 8: 0.25}
-    further = resumed_of(run, rewards)
-    further.config.trainer.num_steps = 8
-    further.config.controller.interval = 7
-    further.fit()
-    assert [r["went_back_to_step"] for r in further.records if "went_back_to_step" in r] == [4]
 
 
 @pytest.mark.medium

@@ -18,10 +18,10 @@ from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.training import splitting
-from nemo_prorl.training.sampling.ahead import Round, RoundAhead, Share
-from nemo_prorl.training.sampling.grading import GradingInFlight
+from nemo_prorl.training.sampling.grading import GradingInFlight, Round
+from nemo_prorl.training.sampling.rounds import RoundAhead
 from nemo_prorl.training.splitting import split_over_ranks
-from nemo_prorl.types import Prompt, Rollout
+from nemo_prorl.types import Prompt, Rollout, Share
 from tests.conftest import ROOT
 from tests.training.conftest import (
     MIXED,
@@ -95,17 +95,6 @@ def test_rollouts_come_while_the_policy_trains_and_are_one_step_old(tmp_path: Pa
     assert [settings.seed for settings in run.sampler.settings] == [1_000_003 + step for step in range(4)]
     prompts = [request.request_id.split("/")[1] for request in run.grader.requests]
     assert list(dict.fromkeys(prompts)) == [f"p{index}" for index in range(16)], "each once, in their order"
-
-
-def test_the_importance_weight_of_old_rollouts_is_not_1(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    run.policy.learning_rate = 5.0
-    run.fit()
-    first, *others = [record for record in run.records if record["step"]]
-    assert first["sampler/logprob_abs_diff_max"] == 0.0
-    assert first["objective/importance_weight_mean"] == 1.0
-    assert all(record["sampler/logprob_abs_diff_max"] > 1e-3 for record in others)
-    assert all(record["objective/importance_weight_mean"] != 1.0 for record in others)
 
 
 def test_a_step_that_needs_more_waits_for_the_round_that_has_the_sampler(tmp_path: Path) -> None:
@@ -206,18 +195,6 @@ def test_a_round_that_nobody_wants_ends_with_its_next_rollout() -> None:
 def found_in(*indices: int) -> list[Prompt]:
     """Returns prompts of which these are informative, and the others solved."""
     return [make_prompt(f"p{index}", MIXED if index in indices else RIGHT) for index in range(200)]
-
-
-def test_a_stage_that_saturates_drops_the_round_that_it_has_begun(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path, num_steps=99, prompts=found_in(0, 1, 16, 17), max_rounds=2, state=nearly_exhausted()
-    )
-    assert run.fit() == "saturated"
-    assert run.state.step == 7
-    (checkpoint,) = find_checkpoints(tmp_path)
-    assert len(checkpoint.state.prompts["again"]) == 16, (
-        "those of the round that would have been the next step's first come again"
-    )
 
 
 def test_a_stage_that_saturates_while_the_next_round_is_sampled_is_validated_after_it(

@@ -67,7 +67,10 @@ def test_data_is_exhausted_only_where_its_share_has_fallen_to_what_is_solved(
     with pytest.raises(Saturated if is_done else NothingToLearn) as caught:
         collector.collect(asked)
     assert (str(caught.value).count("\n"), str(caught.value)[-1]) == (0, ".")
-    assert (asked == before, bool(collector.prompts.state().get("again"))) == (not is_done, not is_done)
+    assert (asked == before, bool(collector.context.prompts.state().get("again"))) == (
+        not is_done,
+        not is_done,
+    )
 
 
 def test_filtered_groups_are_never_exhausted_data() -> None:

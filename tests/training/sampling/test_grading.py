@@ -3,9 +3,7 @@ work."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -219,17 +217,6 @@ def test_what_has_arrived_is_taken_once(clock: Clock) -> None:
     assert in_flight.busy_s == 1.0
 
 
-def test_what_has_not_arrived_is_not_asked_for(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large evaluation has thousands of rollouts at the graders when each of its verdicts arrives."""
-    monkeypatch.setattr(Future, "done", lambda future: pytest.fail("a future was asked whether it is done"))
-    in_flight = GradingInFlight(grader := ScriptedGrader())
-    prompt = make_prompt("p", MIXED)
-    for sibling in range(3):
-        in_flight.submit((0, sibling), make_rollout(prompt, sibling))
-    grader.release()
-    assert set(in_flight.take_finished()) == {(0, 0)}
-
-
 @pytest.mark.parametrize("length", [1, 400, 485, 494, 5000])
 def test_requests_carry_all_that_the_service_needs_and_it_takes_their_ids(clock: Clock, length: int) -> None:
     """A check of the tasks before the run sends shorter ids than training does, so only one of them may be refused."""
@@ -288,18 +275,6 @@ def test_every_phase_has_the_most_memory_that_was_held_while_it_ran() -> None:
     assert (metrics["memory/outer_gib"], metrics["memory/inner_gib"]) == (5.0, 4.0)
     stopwatch.restart()
     assert stopwatch.metrics() == {}
-
-
-def test_a_pause_is_not_in_the_stopwatchs_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 5.0, 8.0, 10.0, 20.0, 21.0, 30.0])
-    monkeypatch.setattr("nemo_prorl.training.timing.time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    stopwatch = Stopwatch()
-    with stopwatch.pause():  # from 5 to 8
-        pass
-    assert stopwatch.elapsed_s() == 7.0
-    with pytest.raises(KeyError), stopwatch.pause():  # from 20 to 21
-        raise KeyError
-    assert stopwatch.elapsed_s() == 26.0
 
 
 def test_nothing_more_is_sampled_for_graders_that_are_gone_for_good() -> None:

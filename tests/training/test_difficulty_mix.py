@@ -1,5 +1,5 @@
-"""Draws by difficulty in the loop, on a real mix of a file that ends within five steps: from the stage's start,
-or after a plateau; resumed at any step; computed again; sampled ahead."""
+"""Draws by difficulty in the loop, on a real mix of a file that ends within five steps: resumed at any step; computed
+again; sampled ahead."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import (
-    ConfigError,
     ControllerAction,
     ControllerConfig,
-    ControllerMode,
-    DataConfig,
     DataMix,
-    RunConfig,
-    WatchPatienceConfig,
 )
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
-from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.difficulty import read_difficulty
 from nemo_prorl.run_folder.records import read_digests
 from tests.data.conftest import CharacterTokenizer, make_row
@@ -32,13 +26,6 @@ SCORES = [MIXED] * 4 + [RIGHT] * 3 + [WRONG] * 3
 NUM_STEPS = 10
 TRUSTING = ControllerAction.ignore
 """The scripted sampler and policy differ."""
-REMIXING = ControllerConfig(
-    mode=ControllerMode.automatic,
-    cooldown=0,
-    validation_plateau=ControllerAction.remix,
-    patience=WatchPatienceConfig(validation_plateau=3),
-    sampler_mismatch=TRUSTING,
-)
 
 
 def file_mix(folder: Path) -> PromptMix:
@@ -49,7 +36,7 @@ def file_mix(folder: Path) -> PromptMix:
     return PromptMix({str(path): 1.0}, seed=1, tokenizer=CharacterTokenizer(), max_prompt_tokens=32)
 
 
-def make_run(folder: Path, *, mix: DataMix = DataMix.uniform, ahead: bool = False, **config: Any) -> Run:
+def make_run(folder: Path, *, mix: DataMix = DataMix.difficulty, ahead: bool = False, **config: Any) -> Run:
     """Returns a run whose file has 4 informative problems of 10."""
     options = {"num_steps": NUM_STEPS, "prompts_per_step": 2, "max_rounds": 20, "interval": 1}
     options |= {"controller": ControllerConfig(sampler_mismatch=TRUSTING)} | config
@@ -70,20 +57,6 @@ def drawn(run: Run) -> dict[int, list[str]]:
     return found
 
 
-def test_a_plateau_changes_the_mix_and_the_next_one_resets(tmp_path: Path) -> None:
-    run = make_run(tmp_path, controller=REMIXING)
-    run.fit()
-    actions = {r["step"]: r["controller"]["action"] for r in run.records if "controller" in r}
-    assert actions == {3: "remix", 6: "reset", 9: "end_stage"}, "two decisions without a new best"
-    assert run.records[-1]["num_resets"] == 1
-    saved = {checkpoint.state.step: checkpoint.state.remixed for checkpoint in find_checkpoints(run.folder)}
-    assert saved == {3: True, 6: True, 9: True}
-    plain, other = make_run(tmp_path / "plain"), drawn(run)
-    plain.fit()
-    assert [drawn(plain)[step] == other[step] for step in (1, 2, 3)] == [True] * 3
-    assert drawn(plain) != other
-
-
 def test_informative_problems_return_more_often(tmp_path: Path) -> None:
     """Each problem is sampled once, and then those that some rollouts solve."""
     counts = {}
@@ -101,13 +74,10 @@ def test_informative_problems_return_more_often(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize(
-    "options", [{"mix": DataMix.difficulty}, {"controller": REMIXING}], ids=["mix", "remix"]
-)
-def test_a_resumed_run_draws_the_same(tmp_path: Path, options: dict[str, Any], ahead: bool) -> None:
-    whole = make_run(tmp_path / "whole", ahead=ahead, every=2, **options)
+def test_a_resumed_run_draws_the_same(tmp_path: Path, ahead: bool) -> None:
+    whole = make_run(tmp_path / "whole", ahead=ahead, every=2)
     whole.fit()
-    run = make_run(tmp_path / "cut", ahead=ahead, every=2, **options)
+    run = make_run(tmp_path / "cut", ahead=ahead, every=2)
     for step in (3, 4, 7):
         run = killed_in_updates(run, step)
         run.sampler = Sampler(events=run.events)
@@ -118,17 +88,8 @@ def test_a_resumed_run_draws_the_same(tmp_path: Path, options: dict[str, Any], a
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize(
-    "options", [{"mix": DataMix.difficulty}, {"controller": REMIXING}], ids=["mix", "remix"]
-)
-def test_every_step_is_equal_again(tmp_path: Path, options: dict[str, Any], ahead: bool) -> None:
-    run = make_run(tmp_path, ahead=ahead, **options)
+def test_every_step_is_equal_again(tmp_path: Path, ahead: bool) -> None:
+    run = make_run(tmp_path, ahead=ahead)
     run.fit()
     for number in read_digests(run.folder).steps:
-        assert again(run, file_mix(tmp_path)).step(number) == []
-
-
-def test_an_action_that_would_do_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"data\.mix=difficulty") as caught:
-        RunConfig(data=DataConfig(mix=DataMix.difficulty), controller=REMIXING)
-    assert "controller.validation_plateau=reset" in str(caught.value)
+        assert again(run, file_mix(tmp_path)).step(number) == {}
