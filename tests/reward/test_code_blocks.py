@@ -30,14 +30,5 @@ def test_labels_that_do_not(label: str) -> None:
 
 
 def test_python_before_no_label_before_another_then_closed_then_late() -> None:
-    blocks = [
-        Block(label, "", is_closed)
-        for label, is_closed in [
-            ("text", True),
-            ("py", False),
-            ("", True),
-            ("python", True),
-            ("python", True),
-        ]
-    ]
-    assert by_preference(blocks) == [4, 3, 1, 2, 0]
+    labels = [("text", True), ("py", False), ("", True), ("python", True), ("python", True)]
+    assert by_preference([Block(label, "", is_closed) for label, is_closed in labels]) == [4, 3, 1, 2, 0]
