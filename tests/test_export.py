@@ -19,8 +19,7 @@ from nemo_prorl.config import CheckpointCallbackParams, ConfigError
 from nemo_prorl.engines.megatron import conversion
 from nemo_prorl.evaluation import results
 from nemo_prorl.evaluation.benchmark import ScoreMetric
-from nemo_prorl.run_folder.difficulty import validation_files
-from nemo_prorl.run_folder.storage import write_manifest
+from nemo_prorl.run_folder.storage import step_files, write_manifest
 from nemo_prorl.training.checkpoint import CheckpointWriter
 from nemo_prorl.types import RunState
 from tests.engines.conftest import build_hf_model
@@ -69,7 +68,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "validations").mkdir()
     pq.write_table(
         pa.table({"uid": list("abcd"), "reward_mean": [0.0, 0.5, 1.0, 0.5]}),
-        validation_files(folder).path(20, "first"),
+        step_files(folder, "validations").path(20, "first"),
     )
     writer = CheckpointWriter(
         folder,

@@ -17,10 +17,10 @@ from nemo_prorl.run_folder.markers import (
     ask_for_reset,
     delete_reset_request,
     done_marker,
-    is_reset_requested,
     mark_done,
     mark_failed,
     reset_request,
+    reset_request_id,
 )
 from nemo_prorl.run_folder.starts import Start, starts_file
 
@@ -34,15 +34,15 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_request_is_a_whole_file_that_is_taken_once(run: Path) -> None:
-    assert not is_reset_requested(run)
+    assert not reset_request_id(run)
     ask_for_reset(run)
     ask_for_reset(run)
-    assert is_reset_requested(run)
+    assert reset_request_id(run)
     assert [path.name for path in reset_request(run).parent.iterdir()] == ["reset"]
     assert "asked" in json.loads(reset_request(run).read_text())
     delete_reset_request(run)
     delete_reset_request(run)
-    assert not is_reset_requested(run)
+    assert not reset_request_id(run)
 
 
 def test_the_command_asks_the_stage_that_is_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +51,7 @@ def test_the_command_asks_the_stage_that_is_trained(run: Path, capsys: pytest.Ca
     asked, alive = capsys.readouterr().out.splitlines()
     assert asked.startswith("asked stage run2 in ")
     assert "no sign of life" in alive
-    assert is_reset_requested(run)
+    assert reset_request_id(run)
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_what_cannot_take_a_reset_says_so_in_a_sentence(
 ) -> None:
     assert callable(prepare)
     prepare(run)
-    before = is_reset_requested(run)
+    before = reset_request_id(run)
     assert cli.main(["request-reset", str(run)]) == 2
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
-    assert is_reset_requested(run) == before
+    assert reset_request_id(run) == before
     assert run.exists() == (prepare is not shutil.rmtree)
 
 
@@ -85,7 +85,7 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
     monkeypatch.setattr(request_reset, "POLL_S", 0.01)
 
     def train() -> None:
-        while not is_reset_requested(run):
+        while not reset_request_id(run):
             time.sleep(0.005)
         if ends == "done":
             mark_done(run, "run2", outcome="steps", checkpoint="x")
@@ -101,5 +101,5 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
     said = capsys.readouterr().out
     assert code == (1 if ends else 0)
     assert ("withdrawn" in said) == bool(ends)
-    assert not is_reset_requested(run)
+    assert not reset_request_id(run)
     assert done_marker(run, "run2").exists() == (ends == "done")

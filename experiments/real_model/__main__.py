@@ -24,7 +24,8 @@ from nemo_prorl.demo import language
 from nemo_prorl.demo.language_tasks import HELD_OUT_TOPICS
 from nemo_prorl.cluster import local_ranks
 from nemo_prorl.reward_sources.service import reward_service
-from nemo_prorl.run_folder.samples import read_samples, sample_files
+from nemo_prorl.run_folder.samples import read_samples
+from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.run_folder.metrics_file import read_metrics
 
@@ -96,7 +97,7 @@ def fork(folder: Path, url: str) -> dict[str, dict[str, Any]]:
 def summary(records: Records, run: Path) -> dict[str, Any]:
     """Returns what the table says of a run. Texts are those of its first and last validation."""
     steps = [record for record in records if "reward/mean" in record]
-    files = [path for _, path in sample_files(run).all()]
+    files = [path for _, path in step_files(run, "samples").all()]
 
     def ends(metric: str) -> list[float]:
         values = [step[metric] for step in steps if metric in step]

@@ -205,17 +205,17 @@ def _difficulty(arguments: Sequence[str]) -> int:
     parser.path("run_dir", "RUN_DIR", "folder of a run")
     run_dir = parser.parse_args(arguments).run_dir
     from nemo_prorl.run_folder.difficulty import read_difficulty, summary
+    from nemo_prorl.run_folder.formats import table
 
     formats = {"prompts": ",", "visits": ",", "first": ".3f", "last": ".3f", "never": ".1%", "always": ".1%"}
-    rows, damaged = read_difficulty(run_dir)
-    if not rows.num_rows:
+    rows = read_difficulty(run_dir)
+    if rows.empty:
         raise ConfigError(f"no file of {run_dir / 'difficulty'} can be read: restore the folder.")
-    table = summary(rows)
-    print(f"{'domain':<14}" + "".join(f"{name:>10}" for name in formats))
-    for domain, fared in table.items():
-        print(f"{domain:<14}" + "".join(f"{fared[name]:>10{form}}" for name, form in formats.items()))
-    if damaged:
-        show([f"without {', '.join(damaged)} of {run_dir / 'difficulty'}, which cannot be read"])
+    shown = [
+        [domain, *(f"{fared[name]:{form}}" for name, form in formats.items())]
+        for domain, fared in summary(rows).items()
+    ]
+    show(table([["domain", *formats], *shown], "<>>>>>>"))
     return 0
 
 

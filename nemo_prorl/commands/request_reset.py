@@ -33,14 +33,14 @@ def main(arguments: Sequence[str]) -> int:
             f"stage {stage} in {run_dir} is done and cannot be reset: to reset at the start of the next stage, set its "
             "stage.reset_reference=true."
         )
-    if markers.is_reset_requested(run_dir):
+    if markers.reset_request_id(run_dir):
         raise ConfigError(
             f"a reset of {run_dir} is requested already: wait for it, or remove {markers.reset_request(run_dir)}."
         )
     markers.ask_for_reset(run_dir)
     _, wrote = wrote_last(run)  # so that a user does not wait for a run that has ended
     show([f"asked stage {stage} in {run_dir} for a reset after its current step.", f"The run: {wrote}."])
-    while given.wait and markers.is_reset_requested(run_dir):
+    while given.wait and markers.reset_request_id(run_dir):
         if markers.is_done(run_dir, stage) or markers.why_failed(run_dir, stage):
             markers.delete_reset_request(run_dir)
             show([f"stage {stage} ended before the reset, which is withdrawn."])

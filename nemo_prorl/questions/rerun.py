@@ -22,10 +22,10 @@ from nemo_prorl.engines.interface import Policy
 from nemo_prorl.engines.recorded import RecordedGrader, RecordedSampler, Records
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
 from nemo_prorl.run_folder.origin import flatten
-from nemo_prorl.run_folder.records import read_rollouts, rollout_files
+from nemo_prorl.run_folder.records import read_rollouts
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
-from nemo_prorl.run_folder.storage import changed_content
+from nemo_prorl.run_folder.storage import changed_content, step_files
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.control.resets import reset_policy
@@ -237,7 +237,7 @@ def machinery(
 
 def recorded_steps(plan: RerunPlan) -> set[int]:
     """Returns the steps of the plan whose rollouts are recorded."""
-    return {step for step, _ in rollout_files(plan.run_dir).all()} & set(plan.steps)
+    return {step for step, _ in step_files(plan.run_dir, "rollouts").all()} & set(plan.steps)
 
 
 def _config(run_dir: Path, options: Mapping[str, Any], num_ranks: int) -> RunConfig:

@@ -11,8 +11,8 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation.tables import ABSENT, Table, as_text
 from nemo_prorl.questions.arms import ArmRun
 from nemo_prorl.questions.paired import MOST_SEEDS, Gain, Rewards, gain, mean_reward
-from nemo_prorl.report.state import duration
 from nemo_prorl.run_folder.difficulty import read_rewards
+from nemo_prorl.run_folder.formats import duration
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from nemo_prorl.report.forecast import outlook_of
 from nemo_prorl.report.health import measurement_differences
-from nemo_prorl.report.panels import Kind, Panel, expand, names_in
+from nemo_prorl.report.panels import Panel, expand, names_in
 from nemo_prorl.run_folder.events import EventKind
+from nemo_prorl.run_folder.formats import number_text
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import VALIDATION
 
@@ -60,16 +61,6 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """The vertical axis's scale. None: as the points require."""
-
-    low: float | None = None
-    high: float | None = None
-    is_log: bool = False
-    spans_decades: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
     """One chart, ready to be drawn."""
 
@@ -79,16 +70,27 @@ class Drawing:
     """Steps with a reset, each with its run's colour; None: the colour of resets."""
     stages: tuple[tuple[int, int, str], ...]
     """The step before each stage's first, its last step and its name; empty when runs are compared."""
-    scale: Scale
     description: str
     """Describes the picture in words."""
     band: Band | None = None
     """A forecast of the first line."""
 
     @property
-    def has_legend(self) -> bool:
-        """Returns whether the lines need names: even a single area does, because it is one of several kinds."""
-        return len(self.lines) > 1 or self.panel.kind is not Kind.lines
+    def extremes(self) -> tuple[float, float]:
+        """Returns the smallest and the largest value."""
+        drawn = [line.points.values for line in self.lines]
+        return min(float(values.min()) for values in drawn), max(float(values.max()) for values in drawn)
+
+    @property
+    def is_log(self) -> bool:
+        return self.panel.log and self.extremes[0] > 0
+
+    @property
+    def starts_at_zero(self) -> bool:
+        """Returns whether the vertical axis starts at 0: unless that would flatten the curves, as with a ratio around
+        1."""
+        low, high = self.extremes
+        return not self.is_log and low >= 0 and (low <= 0.8 * high or high - low <= 1e-9 * high)
 
 
 def draw(panel: Panel, runs: Sequence[RunFolder]) -> list[Drawing]:
@@ -104,7 +106,7 @@ def draw(panel: Panel, runs: Sequence[RunFolder]) -> list[Drawing]:
             if is_domain and len(domains) == 1 and any(line.label == "all" for line in lines):
                 continue  # the same line once more
             colour = INK if label == "all" else domains.index(label) + 1 if is_domain else place
-            if line := _line(runs[0], metric, label, colour, panel):
+            if line := _line(runs[0], metric, label, colour):
                 lines.append(line)
         if not any(line.points.values.any() for line in lines):
             lines = lines[:1]  # if all are zero, one line is enough
@@ -117,10 +119,10 @@ def draw(panel: Panel, runs: Sequence[RunFolder]) -> list[Drawing]:
     unlike = measurement_differences(runs)
     for metric, label in series:
         title = panel.title if len(series) == 1 else f"{panel.title}: {label}"
-        part = replace(panel, title=title, kind=Kind.lines, name=f"{panel.name}-{len(drawings)}")
+        part = replace(panel, title=title, name=f"{panel.name}-{len(drawings)}")
         if unlike and metric.startswith(VALIDATION):  # a picture has the title alone
             part = replace(part, title=f"{title} (may not compare)", reading=f"{unlike} {panel.reading}")
-        made = (_line(run, metric, run.name, number, part) for number, run in enumerate(runs, start=1))
+        made = (_line(run, metric, run.name, number) for number, run in enumerate(runs, start=1))
         lines = [line for line in made if line]
         drawings += [_drawing(part, lines, runs)] if lines else []
     return drawings
@@ -138,12 +140,10 @@ def _forecast_band(run: RunFolder) -> Band | None:
     return Band(steps, np.array([one.low for one in found]), np.array([one.high for one in found]))
 
 
-def _line(run: RunFolder, metric: str, label: str, colour: int, panel: Panel) -> Line | None:
+def _line(run: RunFolder, metric: str, label: str, colour: int) -> Line | None:
     curve = curve_of(run.full_records, metric)
     if len(curve.steps) == 0:
         return None
-    if panel.kind is not Kind.lines:
-        return Line(label=label, colour=colour, points=curve, trend=None)
     breaking = (EventKind.reset, EventKind.stage, EventKind.measurement)
     breaks = [event.step for event in run.events if event.kind in breaking]
     smooth = thinned(trend(curve, breaks)) if len(curve.steps) >= MIN_POINTS_FOR_TREND else None
@@ -151,8 +151,6 @@ def _line(run: RunFolder, metric: str, label: str, colour: int, panel: Panel) ->
 
 
 def _drawing(panel: Panel, lines: list[Line], runs: Sequence[RunFolder]) -> Drawing:
-    if panel.kind is not Kind.lines:
-        lines = _stackable(lines, as_shares=panel.kind is Kind.shares)
     resets = [
         (event.step, None if len(runs) == 1 else number)
         for number, run in enumerate(runs, start=1)
@@ -171,50 +169,8 @@ def _drawing(panel: Panel, lines: list[Line], runs: Sequence[RunFolder]) -> Draw
         lines=tuple(lines),
         resets=tuple(resets),
         stages=tuple(runs[0].stage_spans) if len(runs) == 1 else (),
-        scale=scale_of(panel, lines),
         description=f"{panel.title}{unit} over steps. {'; '.join(said)}.{marks}",
     )
-
-
-def number_text(value: float) -> str:
-    """Formats a number for people, with about three digits that count: "12,346", "0.123", "2e-06"."""
-    if abs(value) >= 1000 or float(value).is_integer():
-        return f"{value:,.0f}"
-    return f"{value:.3f}" if 0.01 <= abs(value) < 10 else f"{value:.4g}"
-
-
-def scale_of(panel: Panel, lines: Sequence[Line]) -> Scale:
-    """Returns a scale from 0, unless that would flatten the curves, as with a ratio around 1."""
-    if panel.kind is Kind.shares:
-        return Scale(low=0, high=1)
-    drawn = [line.points.values for line in lines]
-    low, high = min(float(values.min()) for values in drawn), max(float(values.max()) for values in drawn)
-    if panel.log and low > 0:
-        return Scale(is_log=True, spans_decades=high > 30 * low)
-    if high - low <= 1e-9 * abs(high) and high >= 0:
-        return Scale(low=0, high=1.25 * high or 1)
-    return Scale(low=0) if 0 <= low <= 0.8 * high else Scale()
-
-
-def _stackable(lines: list[Line], *, as_shares: bool) -> list[Line]:
-    """Puts all lines on the same steps, with 0 where one has no value; averages them, and divides by the sum if shares
-    are shown.
-
-    Leaves out lines that are 0 everywhere.
-    """
-    steps = np.unique(np.concatenate([line.points.steps for line in lines]))
-    table = np.zeros((len(lines), len(steps)))
-    for row, line in zip(table, lines, strict=True):
-        # Two records may have the same step: the validation before a stage's first step, and the step before it.
-        np.add.at(row, np.searchsorted(steps, line.points.steps), line.points.values)
-    averages = [averaged(Curve(steps, row)) for row in table]
-    total = np.sum([average.values for average in averages], axis=0)
-    scale = 1 / np.where(total > 0, total, 1.0) if as_shares else np.ones_like(total)
-    return [
-        replace(line, points=Curve(average.steps, average.values * scale))
-        for line, average in zip(lines, averages, strict=True)
-        if average.values.any()
-    ]
 
 
 def curve_of(records: Sequence[Mapping[str, Any]], key: str) -> Curve:
@@ -243,45 +199,12 @@ def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 
 
 def trend(curve: Curve, breaks: Sequence[float] = ()) -> Curve:
-    """Fits local straight lines (least squares) in a moving window, never across a break.
-
-    In the middle of a stretch this is the moving average; at its ends, where the window has only one side, it follows
-    the slope instead of flattening it. breaks: steps after which the curve begins anew (a reset, a new stage), so that
-    its jump stays a jump.
-    """
+    """Returns means over a moving window, never across a break: a step after which the curve begins anew (a reset, a
+    new stage), so that its jump stays a jump."""
     half = max(1, len(curve.steps) // (2 * NUM_WINDOWS))
-    fitted = np.empty_like(curve.values)
+    window, means = np.ones(2 * half + 1), np.empty_like(curve.values)
     edges = np.searchsorted(curve.steps, sorted(breaks), side="right")
-    for part in np.split(np.arange(len(curve.steps)), edges):
-        if len(part):
-            fitted[part] = _local_lines(curve.values[part], half)
-    return Curve(curve.steps, fitted)
-
-
-def averaged(curve: Curve, max_points: int = MAX_POINTS // 4) -> Curve:
-    """Returns means over at most `max_points` equal stretches, each at its last step, for area charts, which show
-    totals."""
-    if len(curve.steps) <= max_points:
-        return curve
-    stretches = np.array_split(np.arange(len(curve.steps)), max_points)
-    return Curve(
-        np.array([curve.steps[stretch[-1]] for stretch in stretches]),
-        np.array([curve.values[stretch].mean() for stretch in stretches]),
-    )
-
-
-def _local_lines(values: FloatArray, half: int) -> FloatArray:
-    """Returns, shape [N], at each position the value of the line fitted to the positions at most `half` away."""
-    position = np.arange(len(values), dtype=np.float64)
-    low = np.maximum(0, np.arange(len(values)) - half)
-    high = np.minimum(len(values), np.arange(len(values)) + half + 1)
-
-    def window_mean(terms: FloatArray) -> FloatArray:
-        sums = np.concatenate([[0.0], np.cumsum(terms)])
-        return (sums[high] - sums[low]) / (high - low)
-
-    mean_position, mean_value = window_mean(position), window_mean(values)
-    variance = window_mean(position**2) - mean_position**2
-    covariance = window_mean(position * values) - mean_position * mean_value
-    slope = np.divide(covariance, variance, out=np.zeros_like(values), where=variance > 0)
-    return mean_value + slope * (position - mean_position)
+    for part in filter(len, np.split(np.arange(len(curve.steps)), edges)):
+        sums, counts = (np.convolve(one, window) for one in (curve.values[part], np.ones(len(part))))
+        means[part] = (sums / counts)[half:-half]
+    return Curve(curve.steps, means)

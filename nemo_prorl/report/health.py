@@ -25,9 +25,9 @@ class Best:
     best_step: int
 
 
-def checks_of(run: RunFolder, damaged_files: Sequence[str] = ()) -> list[Check]:
+def checks_of(run: RunFolder) -> list[Check]:
     """Returns the findings of all checks that apply, warnings first: those of training/control/health.py, and two of
-    the files themselves. damaged_files: those besides metrics.jsonl."""
+    the files themselves."""
     followed = Followed(str(run.last["stage"]), run.options)
     for record in run.records:
         followed.observe(record)
@@ -35,12 +35,9 @@ def checks_of(run: RunFolder, damaged_files: Sequence[str] = ()) -> list[Check]:
     advice = f" What to do: {facts['advice']}." if facts["advice"] else ""
     text = f"The run is {facts['state']}: {facts['wrote']}.{advice}"
     found = [Check("Progress", facts["state"] in (*UNDER_WAY, "done"), text)]
-    damaged = [f"{run.num_unread_lines} line(s) of metrics.jsonl"] if run.num_unread_lines else []
-    damaged += damaged_files
-    if damaged:
-        listed = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} other files" if len(damaged) > 3 else "")
-        text = f"{listed} cannot be read and are left out: look for a disk that is full or fails."
-        found.append(Check("Damaged files", False, text))
+    if run.num_unread_lines:
+        text = f"{run.num_unread_lines} line(s) of metrics.jsonl cannot be read and are left out: look for a disk that "
+        found.append(Check("Damaged files", False, text + "is full or fails."))
     return sorted([*found, *followed.checks()], key=lambda check: check.is_fine)
 
 
@@ -59,26 +56,21 @@ def bests_of(run: RunFolder) -> list[Best]:
 
 
 def measurement_differences(runs: Sequence[RunFolder]) -> str:
-    """Returns which runs' held-out scores cannot be set side by side, and why: the newest validations measure different
-    things, or it is not known what they measure. Empty if all can."""
-    measuring = [run for run in runs if run.validations]
-    if len(measuring) < 2:
-        return ""
-    groups: dict[str, list[str]] = {}
-    for run in measuring:
-        groups.setdefault(str(run.validations[-1].get(MEASUREMENT, "")), []).append(run.name)
+    """Returns why the runs' held-out scores cannot be set side by side: their newest validations measure different
+    things, or what they measure is not recorded. Empty if they can."""
+    newest = [run.validations[-1] for run in runs if run.validations]
+    measured = {one.get(MEASUREMENT, "") for one in newest}
     said = []
-    if len(groups) > 1 or "" in groups:
-        listed = " and those of ".join(", ".join(names) for names in groups.values())
-        configs = [run.configs.get(str(run.validations[-1]["stage"]), {}) for run in measuring]
-        values = {option: [config.get(option) for config in configs] for option in MEASURED_OPTIONS}
-        differing = [option for option, of in values.items() if None not in of and len(set(of)) > 1]
+    if len(newest) > 1 and (len(measured) > 1 or "" in measured):
+        configs = [run.configs.get(str(run.validations[-1]["stage"]), {}) for run in runs if run.validations]
+        values = {option: {config.get(option) for config in configs} for option in MEASURED_OPTIONS}
+        differing = [option for option, of in values.items() if None not in of and len(of) > 1]
         why = f"their validations differ in {', '.join(differing) or 'prompts or graders'}"
-        if "" in groups:
-            why = f"what {', '.join(groups[''])} measured is not recorded"
-        said.append(f"The held-out scores of {listed} cannot be set side by side: {why}.")
-    changing = [run.name for run in measuring if len({one.get(MEASUREMENT) for one in run.validations}) > 1]
-    if changing:
+        if "" in measured:
+            why = "what one of them measured is not recorded"
+        said.append(f"The held-out scores of these runs cannot be set side by side: {why}.")
+    changing = [run.name for run in runs if len({one.get(MEASUREMENT) for one in run.validations}) > 1]
+    if changing and len(newest) > 1:
         said.append(
             f"In {', '.join(changing)} validation began to measure something else on the way (see Events)."
         )

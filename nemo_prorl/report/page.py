@@ -11,17 +11,18 @@ from typing import Any
 from nemo_prorl.config import RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.report.charts import PLOT_PX, plotly_figure
-from nemo_prorl.report.drawings import Drawing, curve_of, draw, number_text
+from nemo_prorl.report.drawings import Drawing, curve_of, draw
 from nemo_prorl.report.health import bests_of, checks_of, measurement_differences, num_tokens, wall_s
-from nemo_prorl.report.panels import PanelSection, remeasured, sections
+from nemo_prorl.report.panels import PanelSection, sections
 from nemo_prorl.report.rollouts import read_recorded
-from nemo_prorl.report.state import duration, facts_of
+from nemo_prorl.report.state import facts_of
 from nemo_prorl.report.texts import read_conversations
 from nemo_prorl.run_folder.events import differences
+from nemo_prorl.run_folder.formats import duration, large, number_text
 from nemo_prorl.run_folder.metric_docs import metric_doc
 from nemo_prorl.run_folder.origin import flatten
-from nemo_prorl.run_folder.run import OTHER, OTHER_MEANING, RunFolder, read_run
-from nemo_prorl.run_folder.storage import read_json, replace_text
+from nemo_prorl.run_folder.run import RunFolder, read_run
+from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.types import TOKEN_LIMITS
 
 PAGE = Path(__file__).parent / "page"
@@ -56,16 +57,15 @@ def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = Tr
 def unique_names(folders: Sequence[Path]) -> list[str]:
     """Returns the folders' names, with their parents' if two have the same name."""
     names = [folder.resolve().name for folder in folders]
-    return [
-        name if names.count(name) == 1 else str(Path(*folder.resolve().parts[-2:]))
-        for name, folder in zip(names, folders, strict=True)
-    ]
+    num_parts = 1 if len({*names}) == len(names) else 2
+    return [str(Path(*folder.resolve().parts[-num_parts:])) for folder in folders]
 
 
 def section_drawings(runs: Sequence[RunFolder]) -> list[tuple[PanelSection, list[Drawing]]]:
     """Returns every section for which the runs have numbers."""
-    listed = [*sections(), remeasured(frozenset().union(*(run.metric_names for run in runs)))]
-    drawn = ((section, [one for panel in section.panels for one in draw(panel, runs)]) for section in listed)
+    drawn = (
+        (section, [one for panel in section.panels for one in draw(panel, runs)]) for section in sections()
+    )
     return [(section, drawings) for section, drawings in drawn if drawings]
 
 
@@ -83,7 +83,6 @@ def page_html(
 
     figures = {drawing.panel.name: plotly_figure(drawing) for _, drawings in drawn for drawing in drawings}
     views = [_run_view(run) for run in runs]
-    tables, unread_tables = _tables(runs)
     return _filled(
         "page.html",
         title=" · ".join(run.name for run in runs),
@@ -95,8 +94,6 @@ def page_html(
         unlike=measurement_differences(runs),
         sections=drawn,
         plot_px=PLOT_PX,
-        evaluations=tables,
-        unread_tables=unread_tables,
         differences=_differences(runs),
         rollouts=rollouts,
         is_live=is_live,
@@ -160,23 +157,18 @@ def _css_colour(number: int) -> str:
 def _run_view(run: RunFolder) -> dict[str, Any]:
     options = run.options
     unusual = differences(dict(flatten(to_dict(RunConfig()))), options) if options else {}
-    conversations, unread_samples = read_conversations(run.folder)
-    damaged = [
-        *(f"difficulty/{name}" for name in run.unread_difficulty),
-        *(f"samples/{name}" for name in unread_samples),
-    ]
     numbers = []
     for key in sorted(run.metric_names - {"step", "stage", "controller"}):
         values = curve_of(run.full_records, key).values
         if len(values):
-            meaning = OTHER_MEANING if key == OTHER else metric_doc(key).replace("`", "")
+            meaning = metric_doc(key).replace("`", "")
             numbers.append((key, values[0], values[-1], values.min(), values.max(), len(values), meaning))
     return {
         "name": run.name,
         "folder": str(run.folder),
         "status": facts_of(run)["state"],
         "position": f"stage {run.last['stage']}, step {run.last['step']:,}",
-        "findings": checks_of(run, damaged),
+        "findings": checks_of(run),
         "facts": list(_facts(run)),
         "spans": run.stage_spans,
         "resets": run.resets,
@@ -187,7 +179,7 @@ def _run_view(run: RunFolder) -> dict[str, Any]:
         "provenance": list(flatten(run.provenance)),
         # A row per metric: name, first, last, smallest and largest value, number of values, meaning.
         "numbers": numbers,
-        "conversations": conversations,
+        "conversations": read_conversations(run.folder),
     }
 
 
@@ -207,12 +199,12 @@ def _facts(run: RunFolder) -> Iterator[tuple[str, str, str]]:
     yield "Time in steps", duration(wall_s(run)), f"{len(run.steps):,} steps; validation and saves included"
     if hours := run.stage_hours:
         name = "GPU hours" if run.on_gpus else "Hours of CPU ranks"
-        of_stages = ", ".join(f"{stage} {_compact(spent)}" for stage, spent in hours.items())
+        of_stages = ", ".join(f"{stage} {number_text(spent)}" for stage, spent in hours.items())
         starts = f"{len(run.starts)} start{'s' * (len(run.starts) > 1)}"
-        yield name, _compact(sum(hours.values())), f"{of_stages}; {starts}"
+        yield name, number_text(sum(hours.values())), f"{of_stages}; {starts}"
     if tokens := num_tokens(run):
         step_s = sum(float(record.get("time/step_s", 0.0)) for record in run.steps)
-        yield "Tokens sampled", _compact(tokens), f"{_compact(tokens / step_s)} a second" if step_s else ""
+        yield "Tokens sampled", large(tokens), f"{large(tokens / step_s)} a second" if step_s else ""
 
 
 def _compared(run: RunFolder) -> tuple[Any, ...]:
@@ -226,7 +218,7 @@ def _compared(run: RunFolder) -> tuple[Any, ...]:
         facts_of(run)["state"],
         *position,
         duration(wall_s(run)),
-        _compact(num_tokens(run)),
+        large(num_tokens(run)),
         num_warnings,
     )
 
@@ -253,27 +245,3 @@ def _differences(runs: Sequence[RunFolder]) -> dict[str, Any]:
     names = dict.fromkeys(name for other in columns.values() for name in differences(first, other))
     rows = [(name, *(options.get(name) for options in columns.values())) for name in names]
     return {"header": ["Option", *columns], "rows": rows}
-
-
-def _tables(runs: Sequence[RunFolder]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns (title, columns, rows and note of each RUN/evaluation/NAME.json, names of files that are no tables)."""
-    tables, unread = [], []
-    for path in (path for run in runs for path in sorted(run.folder.glob("evaluation/*.json"))):
-        data = {"title": path.stem, "note": "", **read_json(path)}
-        columns, rows = data.get("columns"), data.get("rows")
-        if isinstance(columns, list) and isinstance(rows, list) and {*map(_length, rows)} <= {len(columns)}:
-            tables.append(data)
-        else:
-            unread.append(path.name)
-    return tables, unread
-
-
-def _length(row: Any) -> int:
-    return len(row) if isinstance(row, list) else -1
-
-
-def _compact(number: float) -> str:
-    for size, suffix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if number >= size:
-            return f"{number / size:.3g}{suffix}"
-    return f"{number:.3g}"

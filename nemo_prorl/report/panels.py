@@ -9,26 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from nemo_prorl.run_folder.difficulty import BANDS
-from nemo_prorl.run_folder.records import REMEASURED
 from nemo_prorl.run_folder.run import OTHER, OUTSIDE_STEP, PHASES
-
-
-class Kind(StrEnum):
-    """How a panel's series are drawn."""
-
-    lines = "lines"
-    areas = "areas"
-    """Stacked, in their unit."""
-    shares = "shares"
-    """Stacked, as shares of their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +30,6 @@ class Panel:
     that name: {"reward/{}/mean": "{}"} is one line per domain."""
     reading: str
     """What the chart shows, what is good and what is bad: a sentence or two."""
-    kind: Kind = Kind.lines
     log: bool = False
     has_forecast: bool = False
     """Whether a single run's chart goes on with `report.forecast`, as a band; its metric is the panel's first."""
@@ -72,35 +58,12 @@ def sections() -> tuple[PanelSection, ...]:
             name=name,
             title=section["title"],
             intro=section["intro"],
-            panels=tuple(_panel(key, entry) for key, entry in section["panels"].items()),
+            panels=tuple(
+                Panel(name=key, **{"unit": "", "series": MADE_HERE.get(key), **entry})
+                for key, entry in section["panels"].items()
+            ),
         )
         for name, section in content.items()
-    )
-
-
-def _panel(name: str, entry: dict[str, Any]) -> Panel:
-    series = entry.pop("series", None) or MADE_HERE[name]
-    kind = Kind(entry.pop("kind", Kind.lines))
-    return Panel(name=name, unit=entry.pop("unit", ""), series=series, kind=kind, **entry)
-
-
-def remeasured(metrics: Iterable[str]) -> PanelSection:
-    """Returns a section with a chart of each metric that `verify --metric` has measured."""
-    names = names_in(f"{REMEASURED}/{{}}", metrics)
-    return PanelSection(
-        name=REMEASURED,
-        title="Measured afterwards",
-        intro="Metrics of your own, from steps that verify --metric has computed again.",
-        panels=tuple(
-            Panel(
-                f"{REMEASURED}-{number}",
-                name,
-                name,
-                {f"{REMEASURED}/{name}": name},
-                "Your function says what it means; steps that it did not measure are left out.",
-            )
-            for number, name in enumerate(names)
-        ),
     )
 
 

@@ -12,7 +12,6 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
 from nemo_prorl.report.drawings import MAX_MARKERS, Drawing
-from nemo_prorl.report.panels import Kind
 from nemo_prorl.run_folder.storage import replacing_file
 
 mpl.use("Agg")
@@ -25,8 +24,6 @@ PALETTE = (
 RESET, STAGE = "#b4232f", "#9aa3af"
 TITLE_LETTERS = 52
 """Most letters in a line of a chart's title."""
-LEGEND_ROW = 0.075
-"""Height of a line of a legend, as a share of the chart's."""
 COLUMNS, CHART_INCHES, TITLE_INCHES = 3, (4.4, 3.0), 0.3
 
 
@@ -57,26 +54,15 @@ def colour(number: int) -> str:
 
 
 def _draw(axis: Any, drawing: Drawing) -> None:
-    is_area = drawing.panel.kind is not Kind.lines
-    if not is_area:
-        for line in drawing.lines:
-            look = {"color": colour(line.colour), "linewidth": 1.6, "label": line.label}
-            if line.trend:
-                axis.plot(*line.points, color=colour(line.colour), linewidth=0.8, alpha=0.25)
-            elif len(line.points.steps) <= MAX_MARKERS:
-                look |= {"marker": "o", "markersize": 3}
-            axis.plot(*(line.trend or line.points), **look)
-        if drawing.band:
-            axis.fill_between(*drawing.band, color=colour(drawing.lines[0].colour), alpha=0.2, linewidth=0)
-    else:
-        axis.stackplot(
-            drawing.lines[0].points.steps,
-            *(line.points.values for line in drawing.lines),
-            labels=[line.label for line in drawing.lines],
-            colors=[colour(line.colour) for line in drawing.lines],
-            alpha=0.8,
-            step="mid",
-        )
+    for line in drawing.lines:
+        look = {"color": colour(line.colour), "linewidth": 1.6, "label": line.label}
+        if line.trend:
+            axis.plot(*line.points, color=colour(line.colour), linewidth=0.8, alpha=0.25)
+        elif len(line.points.steps) <= MAX_MARKERS:
+            look |= {"marker": "o", "markersize": 3}
+        axis.plot(*(line.trend or line.points), **look)
+    if drawing.band:
+        axis.fill_between(*drawing.band, color=colour(drawing.lines[0].colour), alpha=0.2, linewidth=0)
     for start, _, _ in drawing.stages[1:]:
         axis.axvline(start, color=STAGE, linewidth=0.8, zorder=0)
     for step, number in drawing.resets:
@@ -90,19 +76,14 @@ def _draw(axis: Any, drawing: Drawing) -> None:
     axis.tick_params(which="both", labelsize=8)  # a short logarithmic axis has labels at minor ticks
     axis.grid(alpha=0.2)
     axis.spines[["top", "right"]].set_visible(False)
-    if drawing.scale.is_log:
+    if drawing.is_log:
         axis.set_yscale("log")
         low, high = axis.get_ylim()
         if high < 5 * low:  # hardly a mark is a power of ten
             axis.yaxis.set_major_formatter("{x:g}")
             axis.yaxis.set_minor_formatter("{x:g}")
-    else:
-        axis.set_ylim(drawing.scale.low, drawing.scale.high)
-    if drawing.has_legend:
+    if drawing.starts_at_zero:
+        axis.set_ylim(bottom=0)
+    if len(drawing.lines) > 1:
         columns = 2 if len(drawing.lines) > 3 else 1
-        if is_area:  # its legend stands above it
-            high = axis.get_ylim()[1]
-            axis.set_yticks([tick for tick in axis.get_yticks() if tick <= high])
-            axis.set_ylim(0, high / (0.96 - LEGEND_ROW * -(-len(drawing.lines) // columns)))
-        place = "upper left" if is_area else "best"
-        axis.legend(fontsize=7, framealpha=0.8, edgecolor="none", ncols=columns, loc=place)
+        axis.legend(fontsize=7, framealpha=0.8, edgecolor="none", ncols=columns, loc="best")

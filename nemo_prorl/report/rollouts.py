@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from nemo_prorl.report.texts import shortened, visible
-from nemo_prorl.run_folder.records import TOKENIZER, rollout_files, trained_files
-from nemo_prorl.run_folder.storage import StepFiles
+from nemo_prorl.run_folder.records import TOKENIZER
+from nemo_prorl.run_folder.storage import StepFiles, read_or_skip, step_files
 
 MAX_TOKENS = 200_000
 """Tokens on the page, which needs up to 30 bytes for each."""
@@ -33,11 +34,11 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
     """Returns what page/rollouts.html and page/rollouts.js show; None for a run that has recorded no rollouts."""
     from tokenizers import Tokenizer
 
-    files, left_out = rollout_files(run_dir), dict[str, None]()
+    files = step_files(run_dir, "rollouts")
     if not files.all():
         return None
     prompts: dict[Any, Any] = defaultdict(lambda: defaultdict(list))
-    for step, row in _rows(files, "uid sibling domain num_tokens finish verdict", left_out):
+    for step, row in _rows(files, "uid sibling domain num_tokens finish verdict"):
         verdict = json.loads(row.pop("verdict"))
         row |= {"score": verdict["score"], "verdict": shortened(str(verdict["verdict"]))}
         prompts[row.pop("domain"), row["uid"].rpartition("#")[0]][step].append(row)
@@ -51,7 +52,7 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
         tokenizer = Tokenizer.from_file(str(run_dir / TOKENIZER))
     except Exception:  # the library raises Exception itself
         tokenizer = None
-    for step, row in _rows(files, "uid sibling source prompt text token_ids logprobs", left_out, wanted):
+    for step, row in _rows(files, "uid sibling source prompt text token_ids logprobs", wanted):
         prompt, one = wanted[step][row["uid"], row["sibling"]]
         prompt |= {"source": row["source"], "text": shortened(row["prompt"])}
         if tokenizer is None:
@@ -60,7 +61,7 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
             one["tokens"] = token_texts(tokenizer, row["token_ids"], row["prompt"])
             one["sampler"] = _numbers(row["logprobs"])
     columns = "uid sibling advantage old_logprobs limits"
-    for step, row in _rows(trained_files(run_dir), columns, left_out, wanted):
+    for step, row in _rows(step_files(run_dir, "rollouts/trained"), columns, wanted):
         _, one = wanted[step][row["uid"], row["sibling"]]
         one |= {"advantage": row["advantage"], "limits": _cut(row["limits"])}
         one["trainer"] = _numbers(row["old_logprobs"])
@@ -68,8 +69,6 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
     num_shown = sum(map(len, wanted.values()))
     summary = "All" if num_shown == num_rollouts else f"{num_shown:,} of"
     summary += f" {num_rollouts:,} recorded rollouts"
-    if left_out:
-        summary += " that can be read"
     if num_shown < num_rollouts:
         summary += f": up to {MAX_STEPS} steps of a prompt, and the {BEST} best and {WORST} worst of each. All are in "
         summary += "RUN/rollouts/*.parquet, for example for pandas.read_parquet"
@@ -79,7 +78,6 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
         "head": HEAD,
         "tail": TAIL,
         "has_tokenizer": tokenizer is not None,
-        "left_out": list(left_out),
     }
 
 
@@ -118,24 +116,19 @@ def _rank(rollout: Mapping[str, Any]) -> tuple[bool, float, int]:
 
 
 def _rows(
-    files: StepFiles, columns: str, left_out: dict[str, None], wanted: Mapping[int, Any] | None = None
+    files: StepFiles, columns: str, wanted: Mapping[int, Any] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (step, row) of all rollouts, or of those in `wanted`: step -> (uid, sibling). Adds files that cannot be
-    read to `left_out`."""
-    import pyarrow as pa
+    """Yields (step, row) of all rollouts, or of those in `wanted`: step -> (uid, sibling). Skips files that cannot be
+    read."""
     import pyarrow.parquet as pq
 
+    names = columns.split()
     for step, path in files.all():
         if wanted is not None and step not in wanted:
             continue
-        names = columns.split()
-        try:
-            filters = None if wanted is None else [("uid", "in", {uid for uid, _ in wanted[step]})]
-            rows = pq.read_table(path, columns=names, filters=filters).select(names).to_pylist()
-        except (pa.ArrowException, OSError, KeyError):  # the last: a column is missing
-            left_out.setdefault(f"{path.parent.name}/{path.name}")
-            continue
-        for row in rows:
+        filters = None if wanted is None else [("uid", "in", {uid for uid, _ in wanted[step]})]
+        table = read_or_skip(path, partial(pq.read_table, columns=names, filters=filters))
+        for row in table.to_pylist() if table is not None else ():
             if wanted is None or (row["uid"], row["sibling"]) in wanted[step]:
                 yield step, row
 

@@ -7,19 +7,19 @@ grown.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
 import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.report.page import page_html, section_drawings, unique_names, waiting_html
 from nemo_prorl.report.status import read_status
 from nemo_prorl.run_folder.run import RunFolder, read_run
+from nemo_prorl.run_folder.storage import replace_text
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -34,6 +35,8 @@ OWN_NAMES = ("127.0.0.1", "localhost")
 """Names by which a browser may ask for the page. Another name is that of a foreign site that leads to this machine."""
 DRAWING_SHARE = 0.1
 """Share of one processor that drawing may take, because the run computes on the same machine."""
+REST_S = 1.1
+"""Shortest time between two drawings: browsers compare the times of pages in whole seconds."""
 STALE_S = 60.0
 """A page that says how old the last sign of life is must not be older than this."""
 SILENCE_S = 30.0
@@ -41,28 +44,27 @@ SILENCE_S = 30.0
 
 
 class LivePage:
-    """The page of some runs as they are now. Any thread may ask for it."""
+    """The page of some runs as they are now, and the code that draws its charts, as files for any thread."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._folders = folders
-        self._names = unique_names(folders)
+    def __init__(self, folders: Sequence[Path], into: Path) -> None:
+        """into: an empty folder for the files."""
+        from plotly.offline import get_plotlyjs
+
+        self._folders, self._names, self.into = folders, unique_names(folders), into
+        (into / "plotly.js").write_text(get_plotlyjs(), encoding="utf-8")
         self._lock = threading.Lock()
-        self._page, self._tag, self._state = b"", "", ()  # type: tuple[bytes, str, tuple[object, ...]]
-        self._drawn_at, self._took_s = float("-inf"), 0.0
-        self._has_charts = False
+        self._state, self._drawn_at, self._took_s = tuple[object, ...](), float("-inf"), 0.0
 
-    def newest(self) -> tuple[bytes, str]:
-        """Returns the page and a tag that changes with it. Draws it again if the runs have grown, at most for
-        DRAWING_SHARE of the time."""
+    def refresh(self) -> None:
+        """Draws the page again if the runs have grown, at most for DRAWING_SHARE of the time."""
         with self._lock:
             state, age_s = _state(self._folders), time.monotonic() - self._drawn_at
-            if (state != self._state and age_s >= self._took_s / DRAWING_SHARE) or age_s >= STALE_S:
+            rest_s = max(REST_S, self._took_s / DRAWING_SHARE)
+            if (state != self._state and age_s >= rest_s) or age_s >= STALE_S:
                 began = time.thread_time()
-                self._page = self._draw().encode()
-                self._took_s = time.thread_time() - began if self._has_charts else 0.0
-                self._tag = f'"{hashlib.sha256(self._page).hexdigest()[:16]}"'
-                self._state, self._drawn_at = state, time.monotonic()
-            return self._page, self._tag
+                replace_text(self.into / "index.html", self._draw())
+                self._took_s, self._drawn_at = time.thread_time() - began, time.monotonic()
+                self._state = state
 
     def _draw(self) -> str:
         """The report of all runs that have a first line; without any, a page that says what is waited for."""
@@ -70,7 +72,6 @@ class LivePage:
         for folder, name in zip(self._folders, self._names, strict=True):
             with suppress(ConfigError):
                 runs.append(read_run(folder, name))
-        self._has_charts = bool(runs)
         if not runs:
             return waiting_html([(str(folder), _why_waiting(folder)) for folder in self._folders])
         try:
@@ -87,7 +88,7 @@ def serve(folders: Sequence[Path], port: int, *, opens: bool = False) -> None:
 
     Raises ConfigError if the port is taken or not allowed; `port` 0 is any free one.
     """
-    with make_server(folders, port) as server:
+    with tempfile.TemporaryDirectory() as into, make_server(folders, port, Path(into)) as server:
         port = server.server_address[1]
         login = f"{os.environ.get('USER', 'USER')}@{socket.gethostname()}"
         print(
@@ -106,10 +107,11 @@ def serve(folders: Sequence[Path], port: int, *, opens: bool = False) -> None:
             print("\nstopped serving; this changes nothing in a run", flush=True)
 
 
-def make_server(folders: Sequence[Path], port: int) -> ThreadingHTTPServer:
-    """Returns a server that is bound to `port` and still to be run. Raises ConfigError as `serve` does."""
+def make_server(folders: Sequence[Path], port: int, into: Path) -> ThreadingHTTPServer:
+    """Returns a server that is bound to `port` and still to be run. into: an empty folder for its files. Raises
+    ConfigError as `serve` does."""
     try:
-        return _PageServer((HOST, port), _handler(LivePage(folders)))
+        return _PageServer((HOST, port), partial(_Handler, LivePage(folders, into)))
     except OSError as error:
         raise ConfigError(
             f"--serve {port} cannot be used on this machine ({error.strerror}): write another port, such as --serve "
@@ -124,58 +126,39 @@ class _PageServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _handler(page: LivePage) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = SILENCE_S
+class _Handler(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = SILENCE_S
 
-        def do_GET(self) -> None:
-            if self.headers.get("Host", "").partition(":")[0] not in OWN_NAMES:
-                self.send_error(HTTPStatus.FORBIDDEN, f"ask for {HOST} or localhost")
-            elif self.path == "/":
-                self._answer("text/html; charset=utf-8", *page.newest())
-            elif self.path == "/plotly.js":
-                self._answer("text/javascript; charset=utf-8", *_plotly())
-            else:
-                self.send_error(HTTPStatus.NOT_FOUND, "only / is served")
+    def __init__(self, page: LivePage, *connection: Any) -> None:
+        self._page = page
+        super().__init__(*connection, directory=str(page.into))
 
-        do_HEAD = do_GET
+    def send_head(self) -> Any:
+        if self.headers.get("Host", "").partition(":")[0] not in OWN_NAMES:
+            self.send_error(HTTPStatus.FORBIDDEN, f"ask for {HOST} or localhost")
+            return None
+        if self.path == "/":
+            self._page.refresh()
+        return super().send_head()
 
-        def _answer(self, kind: str, body: bytes, tag: str) -> None:
-            is_known = self.headers.get("If-None-Match") == tag
-            self.send_response(HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK)
-            self.send_header("ETag", tag)
-            self.send_header("Cache-Control", "no-cache")  # keep it, and ask whether it has changed
-            self.send_header("X-Content-Type-Options", "nosniff")
-            if not is_known:
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if not is_known and self.command == "GET":
-                self.wfile.write(body)
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-cache")  # keep it, and ask whether it has changed
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Says nothing: a browser asks every few seconds."""
-
-    return Handler
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing: a browser asks every few seconds."""
 
 
 def _why_waiting(folder: Path) -> str:
     return read_status(folder).summary if folder.is_dir() else "the folder does not exist yet."
 
 
-@cache
-def _plotly() -> tuple[bytes, str]:
-    from plotly import __version__
-    from plotly.offline import get_plotlyjs
-
-    return get_plotlyjs().encode(), f'"plotly-{__version__}"'
-
-
 def _state(folders: Sequence[Path]) -> tuple[object, ...]:
-    """Changes whenever a run records a step, a stage, an end or an evaluation."""
+    """Changes whenever a run records a step, a stage or an end."""
     state: list[object] = []
-    for path in (folder / name for folder in folders for name in ("metrics.jsonl", "stages", "evaluation")):
+    for path in (folder / name for folder in folders for name in ("metrics.jsonl", "stages")):
         with suppress(OSError):
             found = path.stat()
             state.append((path, found.st_mtime_ns, found.st_size))

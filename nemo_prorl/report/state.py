@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nemo_prorl.cluster.slurm_queue import ENDED, GONE, NOT_KNOWN, Queue
+from nemo_prorl.run_folder.formats import duration
 from nemo_prorl.run_folder.lock import is_held
-from nemo_prorl.run_folder.run import RUNNING_S, RunFolder
+from nemo_prorl.run_folder.metrics_file import METRICS_FILE
+from nemo_prorl.run_folder.run import HEARTBEAT_FILE, RUNNING_S, RunFolder
 from nemo_prorl.run_folder.slurm_jobs import HoldingJob
 from nemo_prorl.training.control.health import RECENT
 
@@ -35,7 +37,7 @@ LAUNCHER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob:
-    """A Slurm job of the run."""
+    """A Slurm job of a stage that is not over."""
 
     job: str
     stage: str
@@ -45,13 +47,31 @@ class RunJob:
     """Why it waits, in squeue's word."""
 
     @property
+    def waits(self) -> bool:
+        return self.state in ("PENDING", "SUSPENDED")
+
+    @property
     def has_nodes(self) -> bool:
-        return self.state not in (*ENDED, NOT_KNOWN, "PENDING")
+        return not self.waits and self.state not in (*ENDED, "COMPLETING", NOT_KNOWN)
 
     def __str__(self) -> str:
         reason = "" if self.reason in ("", "None") else f" ({self.reason})"
         said = {GONE: "not in the queue any more", NOT_KNOWN: "not known to squeue here, so this is a guess"}
         return f"job {self.job} of {self.stage}: {said.get(self.state, self.state + reason)}"
+
+
+def facts_of(run: RunFolder, queue: Queue | None = None) -> dict[str, Any]:
+    """Returns `state`, the facts `wrote` and `queue`, and `advice` (see status.RunStatus) of a run that has begun, was
+    submitted or has failed. queue: squeue's answer; without it the states of jobs are guesses."""
+    word, wrote = wrote_last(run)
+    jobs = _jobs(run, queue or Queue(problem="not asked"))
+    word = word if word == "failed" else _word(word, jobs)
+    return {
+        "state": word,
+        "wrote": wrote,
+        "queue": "; ".join(map(str, jobs)),
+        "advice": _advice(run, word, jobs),
+    }
 
 
 def stage_of(run: RunFolder) -> str:
@@ -64,14 +84,26 @@ def stage_of(run: RunFolder) -> str:
 def seen_s(run: RunFolder) -> float:
     """Returns the age of the last sign of life in seconds, infinite without any. A process that has ended gives none
     after its end."""
-    if not run.starts:
-        return run.sign_of_life_s
-    by_start = max(0.0, time.time() - run.starts[-1].seen)
-    return by_start if run.starts[-1].end else min(by_start, run.sign_of_life_s)
+    files = (run.folder / METRICS_FILE, run.folder / HEARTBEAT_FILE)
+    times = [path.stat().st_mtime for path in files if path.exists()]
+    if run.starts:
+        times = [run.starts[-1].seen, *([] if run.starts[-1].end else times)]
+    return max(0.0, time.time() - max(times, default=float("-inf")))
 
 
 def wrote_last(run: RunFolder) -> tuple[str, str]:
-    """Returns the state by the files of the run's processes alone, "" if none has begun, and a sentence."""
+    """Returns (the state by the files alone, "" if nothing has begun; a sentence): what the newest process has written,
+    and what the launcher of its job, if that wrote later."""
+    word, wrote = _process(run)
+    held = _launcher(run)
+    if held is None or held.stage in run.outcomes or held.stage in run.failures:
+        return word, wrote
+    word, doing = LAUNCHER[held.state]
+    reason = f": {held.reason.rstrip('.')}" if held.reason else ""
+    return word, f"{wrote}; job {held.job} of {held.stage} {doing} {_since(held.updated)}{reason}"
+
+
+def _process(run: RunFolder) -> tuple[str, str]:
     stage, start, age_s = stage_of(run), run.starts[-1] if run.starts else None, seen_s(run)
     ago = f"{duration(age_s)} ago"
     if stage in run.failures:
@@ -100,80 +132,46 @@ def _since(then_s: float) -> str:
     return duration(max(0.0, time.time() - then_s))
 
 
-def facts_of(run: RunFolder, queue: Queue | None = None) -> dict[str, Any]:
-    """Returns `state`, the facts `wrote` and `queue`, `advice`, `job` and `job_state` (see status.RunStatus) of a run
-    that has begun, was submitted or has failed. queue: squeue's answer; without it the states of jobs are guesses."""
-    word, wrote = wrote_last(run)
-    held = _holder(run)
-    last, others = _jobs(run, held, queue or Queue(problem="not asked"))
-    over = {**run.outcomes, **run.failures}
-    jobs = [one for one in [*([last] if last else []), *others] if one.stage not in over or one.has_nodes]
-    by_launcher = ""
-    if held and not _has_its_trainer(run, held) and held.stage not in over:
-        by_launcher, doing = LAUNCHER[held.state]
-        reason = f": {held.reason.rstrip('.')}" if held.reason else ""
-        wrote += f"; job {held.job} of {held.stage} {doing} {_since(held.updated)}{reason}"
-    if word != "failed":
-        word = _word(run, word, by_launcher, last, jobs)
-    return {
-        "state": word,
-        "wrote": wrote,
-        "queue": "; ".join(map(str, jobs)),
-        "advice": _advice(run, word, jobs),
-        "job": last.job if last else "",
-        "job_state": last.state if last else "",
-    }
+def _launcher(run: RunFolder) -> HoldingJob | None:
+    """Returns the job that holds the folder, if its launcher has written since the newest process began."""
+    held = run.folder_job
+    if held is None or held.state not in LAUNCHER:
+        return None
+    # A job's trainer begins right after its launcher has noted that it trains, by the clock of another machine.
+    updated = held.updated - CLOCK_S if held.state == "training" else held.updated
+    return None if run.starts and run.starts[-1].began > updated else held
 
 
-def _word(run: RunFolder, word: str, by_launcher: str, last: RunJob | None, jobs: Sequence[RunJob]) -> str:
-    """Returns the run's state: by its job on its nodes, or by one that waits, or by how the last one left the queue, or
-    by the files alone. word: of the run's processes. by_launcher: of their job's launcher, if that wrote later. jobs:
-    those of stages that are not over, and those on their nodes."""
-    active = next((one for one in jobs if one.has_nodes and one.stage not in run.outcomes), None)
-    if active and active.state == "SUSPENDED":
+def _jobs(run: RunFolder, queue: Queue) -> list[RunJob]:
+    """Returns the job that trains or trained last, and the others that `submit` knows, of stages that are not done."""
+    start, held = run.starts[-1] if run.starts else None, run.folder_job
+    stages = {one.job: stage for stage, one in run.submissions.items()}
+    owner = {}
+    if held and (_launcher(run) or (start and start.job == held.job)):
+        stages, owner = {held.job: held.stage} | stages, {"cluster": held.cluster, "user": held.user}
+    elif start and start.job:
+        stages = {start.job: start.stage} | stages
+    return [
+        RunJob(
+            job=job,
+            stage=stage,
+            state=queue.state(job, **(owner if held and job == held.job else {})),
+            reason=queue.jobs[job].reason if job in queue.jobs else "",
+        )
+        for job, stage in stages.items()
+        if stage not in run.outcomes
+    ]
+
+
+def _word(word: str, jobs: Sequence[RunJob]) -> str:
+    """Returns the run's state: the word of its files, unless the queue contradicts it."""
+    if any(one.has_nodes for one in jobs):
+        return "starting" if word in ("", "done", "paused", "stopped") else word
+    if any(one.waits for one in jobs):
         return "waiting"
-    if active and (active.state == "COMPLETING" or by_launcher in ("waiting", "stopped")):
-        return "paused" if word == "paused" else "stopped"
-    if active:
-        is_its_process = bool(run.starts) and run.starts[-1].job == active.job and not run.starts[-1].end
-        return (by_launcher if active is last else "") or (word if is_its_process else "starting")
-    if any(one.state == "PENDING" for one in jobs):
-        return "waiting"
-    if last and last.state != NOT_KNOWN and word != "done":
-        return "cancelled" if last.state == "CANCELLED" else "stopped"
-    if word in ("", "done") and not by_launcher:
-        return "waiting" if any(one.state == NOT_KNOWN for one in jobs) else word or "stopped"
-    return by_launcher or word
-
-
-def _holder(run: RunFolder) -> HoldingJob | None:
-    """Returns the job that holds the folder, unless another process has trained here since."""
-    held, newest = run.folder_job, run.starts[-1] if run.starts else None
-    is_older = held and newest and newest.job != held.job and newest.began > held.updated
-    return None if is_older or (held and held.state not in LAUNCHER) else held
-
-
-def _has_its_trainer(run: RunFolder, held: HoldingJob) -> bool:
-    """Returns whether the newest process is the trainer of the job's present start, and the launcher waits for it."""
-    newest = run.starts[-1] if run.starts else None
-    is_its_own = newest is not None and newest.job == held.job and newest.began > held.updated - CLOCK_S
-    return held.state == "training" and is_its_own
-
-
-def _jobs(run: RunFolder, held: HoldingJob | None, queue: Queue) -> tuple[RunJob | None, list[RunJob]]:
-    """Returns (the job that trains or trained last, the others that `submit` knows)."""
-
-    def job(number: str, stage: str, **owner: str) -> RunJob:
-        reason = queue.jobs[number].reason if number in queue.jobs else ""
-        return RunJob(job=number, stage=stage, state=queue.state(number, **owner), reason=reason)
-
-    last = None
-    if held:
-        last = job(held.job, held.stage, cluster=held.cluster, user=held.user)
-    elif run.starts and run.starts[-1].job:
-        last = job(run.starts[-1].job, run.starts[-1].stage)
-    entries = run.submissions.items()
-    return last, [job(one.job, stage) for stage, one in entries if not last or one.job != last.job]
+    if any(one.state == NOT_KNOWN for one in jobs):
+        return "waiting" if word in ("", "done") else word
+    return "stopped" if jobs and word not in ("done", "paused") else word or "stopped"
 
 
 def _advice(run: RunFolder, word: str, jobs: Sequence[RunJob]) -> str:
@@ -188,20 +186,3 @@ def _advice(run: RunFolder, word: str, jobs: Sequence[RunJob]) -> str:
     if any(one.state == NOT_KNOWN for one in jobs):
         on += ", unless a job of it is in the queue"
     return f"mend that; then {on}" if word == "failed" else on
-
-
-def short_duration(seconds: float) -> str:
-    """Formats seconds for tables, in at most four characters: "40s", "12m", "35h", "19d"."""
-    for unit, size_s, most in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172800)):
-        if seconds < most:
-            return f"{seconds / size_s:.0f}{unit}"
-    return f"{min(seconds / 86400, 999):.0f}d"
-
-
-def duration(seconds: float) -> str:
-    """Formats seconds for people: "40 s", "12 min", "3.5 h", "19.7 days"."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172800 else f"{seconds / 86400:.1f} days"

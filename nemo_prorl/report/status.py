@@ -12,20 +12,25 @@ from typing import Any
 
 from nemo_prorl.cluster.slurm_queue import Queue, ask_queue
 from nemo_prorl.report.forecast import forecast_sentence, outlook_of
-from nemo_prorl.report.health import bests_of, checks_of
-from nemo_prorl.report.state import duration, facts_of, seen_s, short_duration, stage_of
+from nemo_prorl.report.health import Best, bests_of, checks_of
+from nemo_prorl.report.state import facts_of, seen_s, stage_of
 from nemo_prorl.run_folder.checkpoints import step_of
+from nemo_prorl.run_folder.formats import duration, table
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.storage import MANIFEST_FILE
 from nemo_prorl.training.control.health import RECENT
 
 ANSWER_S = 10.0
 """How long squeue may take: less than for a submission, because a user looks on."""
-COLUMNS = {
-    "state": "<10", "stage": "<8", "step": ">12", "seen": ">6", "reward": ">7", "held out": ">9", "left": ">6",
-    "alarms": ">7",
-}  # fmt: skip
-"""Column of the table -> its alignment and width."""
+COLUMNS = ("run", "state", "stage", "step", "seen", "reward", "held out", "left", "alarms")
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The mean of a metric over the recent steps, and how far it is from the mean over as many steps before."""
+
+    mean: float
+    change: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,7 @@ class RunStatus:
 
     run_dir: str
     state: str
-    """waiting, checking, starting, training, silent, paused, stopped, cancelled, failed, done, empty, or no run."""
+    """waiting, checking, starting, training, silent, paused, stopped, failed, done, empty, or no run."""
     where: str = ""
     """Such as "after step 30 of 40 of run2"."""
     wrote: str
@@ -43,29 +48,20 @@ class RunStatus:
     """What squeue says of its jobs; empty outside of Slurm."""
     advice: str = ""
     """What to do so that the run goes on; empty if it does by itself."""
-    job: str = ""
-    """The Slurm job that trains or trained last; empty outside of Slurm."""
-    job_state: str = ""
-    """squeue's word for it, "gone" or "not known"."""
     stage: str = ""
     step: int | None = None
     """Steps of the run."""
     stage_step: int | None = None
     num_steps: int | None = None
     """The most steps that the stage may take."""
-    phase: str = ""
     seen_s: float | None = None
     """Age of the last sign of life."""
     step_s: float | None = None
     """Mean over the recent steps, with their share of validations and saves, as are the next ones."""
-    reward: float | None = None
-    reward_change: float | None = None
-    """Against as many steps before."""
-    pass_rate: float | None = None
-    pass_rate_change: float | None = None
-    held_out: float | None = None
-    held_out_best: float | None = None
-    held_out_best_step: int | None = None
+    reward: Recent | None = None
+    pass_rate: Recent | None = None
+    held_out: Best | None = None
+    """Mean over domains, or over prompts where that is not known."""
     on_gpus: bool = False
     num_starts: int = 0
     stage_hours: Mapping[str, float] = field(default_factory=dict)
@@ -111,7 +107,6 @@ def read_status(folder: Path, queue: Queue | None = None) -> RunStatus:
         run_dir=str(folder),
         **facts_of(run, queue),
         stage=stage,
-        phase=str(run.heartbeat.get("phase", "")),
         seen_s=None if math.isinf(age_s) else age_s,
         on_gpus=run.on_gpus,
         num_starts=len(run.starts),
@@ -128,9 +123,6 @@ def _numbers(run: RunFolder, stage: str, step_s: float) -> dict[str, Any]:
     step = int(run.last["step"])
     is_under_way = stage not in run.failures and stage not in run.outcomes
     left_s = step_s * max(0, num_steps - stage_step) if step_s and num_steps and is_under_way else None
-    best = next(iter(bests_of(run)), None)
-    reward, reward_change = _recent_mean(run, "reward/mean")
-    pass_rate, pass_rate_change = _recent_mean(run, "reward/pass_rate")
     checkpoint = run.newest_checkpoint
     of_run = f" (step {step:,} of the run)" if step != stage_step else ""
     return {
@@ -139,13 +131,9 @@ def _numbers(run: RunFolder, stage: str, step_s: float) -> dict[str, Any]:
         "stage_step": stage_step,
         "num_steps": num_steps,
         "step_s": step_s or None,
-        "reward": reward,
-        "reward_change": reward_change,
-        "pass_rate": pass_rate,
-        "pass_rate_change": pass_rate_change,
-        "held_out": best.last if best else None,
-        "held_out_best": best.best if best else None,
-        "held_out_best_step": best.best_step if best else None,
+        "reward": _recent(run, "reward/mean"),
+        "pass_rate": _recent(run, "reward/pass_rate"),
+        "held_out": next(iter(bests_of(run)), None),
         "left_s": left_s,
         "left_hours": left_s * run.num_ranks / 3600 if left_s is not None and run.starts else None,
         "checkpoint_step": step_of(checkpoint) if checkpoint else None,
@@ -174,28 +162,19 @@ def _no_run(run: RunFolder) -> RunStatus:
 
 
 def status_table(found: Sequence[RunStatus], width: int = 80) -> list[str]:
-    """One line for each run, of less than `width` columns, under a title. What does not fit is cut: names of runs at
-    their beginning, names of stages at their end."""
-    room = max(12, width - 2 - sum(int(form[1:]) for form in COLUMNS.values()))
-    room = min(room, max(len("run"), *(len(status.run_dir) for status in found)))
-    rows: list[tuple[str, ...]] = [("run", *COLUMNS)]
+    """Returns a line for each run under a title, of less than `width` columns if it suffices to cut names of runs."""
+    rows: list[tuple[str, ...]] = [COLUMNS]
     for status in found:
-        name, total = status.run_dir, f"/{status.num_steps}" if status.num_steps else ""
+        total = f"/{status.num_steps}" if status.num_steps else ""
         step = "-" if status.stage_step is None else f"{status.stage_step}{total}"
-        scores = ("-" if score is None else f"{score:.3f}" for score in (status.reward, status.held_out))
-        seen, left = (
-            "-" if age_s is None else short_duration(age_s) for age_s in (status.seen_s, status.left_s)
-        )
-        if len(name) > room:
-            last = f"…/{Path(name).name}"
-            name = last if len(last) <= room else f"…{name[1 - room :]}"
+        reward = "-" if status.reward is None else f"{status.reward.mean:.3f}"
+        held_out = "-" if status.held_out is None else f"{status.held_out.last:.3f}"
+        seen, left = ("-" if age_s is None else duration(age_s) for age_s in (status.seen_s, status.left_s))
         alarms = str(len(status.alarms) or "-")
-        rows.append((name, status.state, status.stage[:8], step, seen, *scores, left, alarms))
-    return [
-        f"{name:<{room}} "
-        + "".join(f"{cell:{form}}" for cell, form in zip(cells, COLUMNS.values(), strict=True))
-        for name, *cells in rows
-    ]
+        rows.append(
+            (status.run_dir, status.state, status.stage[:8], step, seen, reward, held_out, left, alarms)
+        )
+    return table(rows, "<<<>>>>>>", width - 1)
 
 
 def status_lines(status: RunStatus) -> list[str]:
@@ -207,15 +186,13 @@ def status_lines(status: RunStatus) -> list[str]:
     said = []
     if status.step_s:
         said.append(f"{duration(status.step_s)} a step")
-    for name, value, change in (
-        ("reward", status.reward, status.reward_change),
-        ("pass rate", status.pass_rate, status.pass_rate_change),
-    ):
-        if value is not None:
-            said.append(f"{name} {value:.3f}" + ("" if change is None else f" ({change:+.3f})"))
+    for name, recent in (("reward", status.reward), ("pass rate", status.pass_rate)):
+        if recent is not None:
+            change = "" if recent.change is None else f" ({recent.change:+.3f})"
+            said.append(f"{name} {recent.mean:.3f}{change}")
     if status.held_out is not None:
-        best = f"best {status.held_out_best:.3f} at step {status.held_out_best_step}"
-        said.append(f"held out {status.held_out:.3f} ({best})")
+        best = f"best {status.held_out.best:.3f} at step {status.held_out.best_step}"
+        said.append(f"held out {status.held_out.last:.3f} ({best})")
     lines += [f"  {', '.join(said)}"] if said else []
     if status.stage_hours:
         unit = "GPU h" if status.on_gpus else "CPU rank h"
@@ -236,11 +213,10 @@ def status_lines(status: RunStatus) -> list[str]:
     return [*lines, *(f"  look at: {alarm}" for alarm in status.alarms)]
 
 
-def _recent_mean(run: RunFolder, key: str) -> tuple[float | None, float | None]:
-    """Mean over the recent steps, and how far it is from the mean over as many steps before."""
+def _recent(run: RunFolder, key: str) -> Recent | None:
     values = [float(record[key]) for record in run.steps if key in record]
+    if not values:
+        return None
     num_recent = min(RECENT, len(values) // 2 or 1)
-    recent, before = values[-num_recent:], values[-2 * num_recent : -num_recent]
-    if not recent:
-        return None, None
-    return fmean(recent), fmean(recent) - fmean(before) if before else None
+    mean, before = fmean(values[-num_recent:]), values[-2 * num_recent : -num_recent]
+    return Recent(mean, mean - fmean(before) if before else None)

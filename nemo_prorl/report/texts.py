@@ -2,100 +2,53 @@
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.run_folder.samples import read_samples, sample_files
+from nemo_prorl.run_folder.samples import read_samples
+from nemo_prorl.run_folder.storage import read_or_skip, step_files
 
 PROMPTS_PER_DOMAIN = 3
 HEAD, TAIL = 2500, 1500
 """Characters of a long response that are shown: its beginning has the idea, its end the answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    """One rollout."""
-
-    step: int
-    score: float
-    verdict: str
-    note: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """A held-out prompt and its responses over the validations."""
-
-    domain: str
-    source: str
-    title: str
-    """What tells the prompt from others of its domain."""
-    prompt: str
-    responses: tuple[Response, ...]
-
-
-def read_conversations(run_dir: Path) -> tuple[tuple[Conversation, ...], list[str]]:
-    """Returns (the first prompts of each domain that all chosen validations have, names of files that cannot be read);
-    both empty for a run without samples."""
-    files = sample_files(run_dir).all()
-    by_step, damaged = [], []
-    for index in sorted({0, len(files) // 2, len(files) - 1}) if files else ():
-        path = files[index][1]
-        try:
-            first_of: dict[str, Mapping[str, Any]] = {}
-            for record in read_samples(path):
-                first_of.setdefault(str(record["uid"]), record)
-        except (ValueError, KeyError, TypeError, OSError):
-            damaged.append(path.name)
-        else:
-            by_step.append(first_of)
+def read_conversations(run_dir: Path) -> list[dict[str, Any]]:
+    """Returns the first prompts of each domain that all chosen validations have, for page/page.html: domain, source,
+    uid, prompt, and responses with step, score, verdict, note and text. Empty for a run without samples."""
+    files = step_files(run_dir, "samples").all()
+    chosen = sorted({0, len(files) // 2, len(files) - 1}) if files else []
+    by_step = [found for index in chosen if (found := read_or_skip(files[index][1], _first_of_prompts))]
     by_domain: dict[str, list[str]] = {}
     for uid, first in by_step[0].items() if by_step else ():
         if all(uid in records for records in by_step):
             by_domain.setdefault(str(first["domain"]), []).append(uid)
-    conversations = []
-    for domain, uids in sorted(by_domain.items()):
-        prompts = [str(by_step[0][uid]["prompt"]) for uid in uids]
-        for uid, prompt, title in list(zip(uids, prompts, titles(prompts), strict=True))[:PROMPTS_PER_DOMAIN]:
-            conversation = Conversation(
-                domain=domain,
-                source=str(by_step[0][uid]["source"]),
-                title=title,
-                prompt=shortened(prompt),
-                responses=tuple(_response(records[uid]) for records in by_step),
-            )
-            conversations.append(conversation)
-    return tuple(conversations), damaged
+    return [
+        {
+            "domain": domain,
+            "source": by_step[0][uid]["source"],
+            "uid": uid,
+            "prompt": shortened(by_step[0][uid]["prompt"]),
+            "responses": [_response(records[uid]) for records in by_step],
+        }
+        for domain, uids in sorted(by_domain.items())
+        for uid in uids[:PROMPTS_PER_DOMAIN]
+    ]
 
 
-def titles(prompts: Sequence[str]) -> list[str]:
-    """Returns each prompt without the words with which all of them begin, such as a system prompt, and end."""
-    begin = _num_common(prompts)
-    rests = [prompt[begin:] for prompt in prompts]
-    end = _num_common([rest[::-1] for rest in rests])
-    return [shortened(rest[: len(rest) - end] or prompt) for rest, prompt in zip(rests, prompts, strict=True)]
+def _first_of_prompts(path: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for record in read_samples(path):
+        found.setdefault(record["uid"], record)
+    return found
 
 
-def _num_common(texts: Sequence[str]) -> int:
-    """Returns the number of characters with which all texts begin, in whole words."""
-    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
-    return len(re.sub(r"\w+\Z", "", "".join(letters[0] for letters in same)))
-
-
-def _response(record: Mapping[str, Any]) -> Response:
+def _response(record: Mapping[str, Any]) -> dict[str, Any]:
     tokens = f"{record['num_tokens']:,} tokens{'' if record['finish'] == 'stop' else ', not ended'}"
-    return Response(
-        step=int(record["step"]),
-        score=float(record["score"]),
-        verdict=str(record["verdict"]),
-        note="; ".join([tokens, *(f"{name} {value:g}" for name, value in record.get("parts", {}).items())]),
-        text=shortened(str(record["response"])),
-    )
+    parts = (f"{name} {value:g}" for name, value in record.get("parts", {}).items())
+    text = shortened(record["response"])
+    return {**record, "note": "; ".join([tokens, *parts]), "text": text}
 
 
 def shortened(text: str) -> str:

@@ -11,16 +11,14 @@ training/checkpoint.py writes and loads them. docs/long_runs.md lists the guaran
 
 from __future__ import annotations
 
-import functools
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import BestMode, ConfigError
-from nemo_prorl.config.layout import rank_from_environment
 from nemo_prorl.run_folder.storage import MANIFEST_FILE, changed_content, missing_or_torn
+from nemo_prorl.run_folder.terminal import say_once
 from nemo_prorl.run_folder.validation_metrics import VALIDATION, measurement_name
 from nemo_prorl.types import RunState
 
@@ -173,10 +171,3 @@ def is_better(score: float, than: float, mode: BestMode) -> bool:
 
 def _sign(mode: BestMode) -> float:
     return 1.0 if mode is BestMode.max else -1.0
-
-
-@functools.cache
-def say_once(line: str) -> None:
-    """Prints a line on the main rank, unless it has been printed before."""
-    if rank_from_environment() == 0:
-        print(line, file=sys.stderr, flush=True)

@@ -88,34 +88,19 @@ def _locked(file: IO[str], path: Path) -> bool:
 
 @contextmanager
 def submitting_alone(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other processes out of this function until the body ends; then deletes what it made,
-    unless the body has put something there. Raises ConfigError if another process stays for SUBMIT_WAIT_S. Lets
-    everybody in on a file system without locks."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    """Makes the folder and keeps other processes out of this function until the body ends. Raises ConfigError if
+    another process stays for SUBMIT_WAIT_S. Lets everybody in on a file system without locks."""
+    folder.mkdir(parents=True, exist_ok=True)
     path, end = folder / "submitting", time.monotonic() + SUBMIT_WAIT_S
-    with ExitStack() as stack:
-        while True:
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                file = stack.enter_context(path.open("a"))
-                if _locked(file, path):
-                    break
-            except FileNotFoundError:  # the other one has just deleted the folder
-                pass
-            except OSError:  # no locks
-                break
-            if time.monotonic() > end:
-                raise ConfigError(
-                    f"another submit is at work in {folder}: wait for its end, or remove {path} if it is gone."
-                )
-            time.sleep(0.2)
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-            for empty in made:
-                with suppress(OSError):
-                    empty.rmdir()
+    with path.open("a") as file:
+        with suppress(OSError):  # no locks
+            while not _locked(file, path):
+                if time.monotonic() > end:
+                    raise ConfigError(
+                        f"another submit is at work in {folder}: wait for its end, or remove {path} if it is gone."
+                    )
+                time.sleep(0.2)
+        yield
 
 
 def _put_aside(path: Path, holder: LockHolder) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -76,13 +77,16 @@ class Loggers:
         file = Path(exp_manager.explicit_log_dir) / WANDB_FILE
         if not past:  # what the file says belongs to a run that was there before
             file.unlink(missing_ok=True)
+        known = read_json(file)
         if exp_manager.create_wandb_logger:
-            exp_manager = with_wandb_run(exp_manager, read_json(file))
-        self._feeds = []
+            exp_manager = with_wandb_run(exp_manager, known)
+        run_id = exp_manager.wandb_logger_kwargs.get("id", "")
         make = nemo_loggers if wants_nemo(exp_manager) else lightning_loggers
+        self._feeds = []
         for logger in make(exp_manager, first_step=first_step):
             if type(logger).__name__ == "WandbLogger":
-                feed: _Feed = _WandbFeed(logger, options, say, file, exp_manager.wandb_logger_kwargs["id"])
+                num_told = int(known["num_records"]) if known.get("id") == run_id else 0
+                feed = _Feed(logger, options, say, num_told=num_told, file=file, run_id=run_id)
             else:
                 feed = _Feed(logger, options, say, num_told=len(past))
             self._feeds.append(feed)
@@ -109,13 +113,22 @@ class Loggers:
 
 
 class _Feed:
-    """Hands the records of a run to one logger, in their order."""
+    """Hands the records of a run to one logger, in their order. W&B cannot delete rows, so it does not get again what a
+    resumed run repeats: a file says how many records it has."""
 
     def __init__(
-        self, logger: Any, options: dict[str, Any], say: Callable[[str], None], *, num_told: int
+        self,
+        logger: Any,
+        options: dict[str, Any],
+        say: Callable[[str], None],
+        *,
+        num_told: int,
+        file: Path | None = None,
+        run_id: str = "",
     ) -> None:
-        """num_told: how many of the records the logger has already."""
+        """num_told: how many of the records the logger has already. file: WANDB_FILE, for W&B's run `run_id` alone."""
         self._logger, self._options, self._say, self._num_told = logger, options, say, num_told
+        self._file, self._run_id = file, run_id
         self.title = type(logger).__name__.removesuffix("Logger")
         self.queue: SimpleQueue[Mapping[str, Any] | str] = SimpleQueue()
         """Records, and at last the word for how the run has ended."""
@@ -123,48 +136,27 @@ class _Feed:
         self.thread.start()
 
     def _run(self) -> None:
-        index = 0
         try:
             self._logger.log_hyperparams(self._options)
-            while not isinstance(record := self.queue.get(), str):
+            for index in count():
+                if isinstance(record := self.queue.get(), str):
+                    break
                 if index >= self._num_told:
                     numbers = {key: value for key, value in record.items() if isinstance(value, int | float)}
                     self._logger.log_metrics(numbers, step=int(record["step"]))
                     self._logger.save()  # TensorBoard's: a killed process would lose what it has not flushed
-                    self._note(index + 1)
-                index += 1
-            self._end(record)
+                    if self._file:
+                        told = {"id": self._run_id, "num_records": index + 1}
+                        replace_text(self._file, json.dumps(told) + "\n")
+            self._logger.finalize(record)
+            if self._file:
+                self._logger.experiment.finish(exit_code=int(record != "success"))
         except Exception as error:  # whatever it is, training goes on
             with suppress(OSError):  # such as a full disk
                 self._say(
                     f"warning: {self.title} fails and gets nothing more from this process; metrics.jsonl has every "
                     f"record ({one_line(error)})"
                 )
-
-    def _note(self, num_told: int) -> None:
-        """Records that the logger has the first `num_told` records."""
-
-    def _end(self, status: str) -> None:
-        self._logger.finalize(status)
-
-
-class _WandbFeed(_Feed):
-    """Continues a run at W&B. It does not send again what a resumed run repeats, because W&B cannot delete rows."""
-
-    def __init__(
-        self, logger: Any, options: dict[str, Any], say: Callable[[str], None], file: Path, run_id: str
-    ) -> None:
-        known = read_json(file)
-        self._file, self._id = file, run_id
-        is_same = known.get("id") == run_id
-        super().__init__(logger, options, say, num_told=int(known.get("num_records", 0)) if is_same else 0)
-
-    def _note(self, num_told: int) -> None:
-        replace_text(self._file, json.dumps({"id": self._id, "num_records": num_told}) + "\n")
-
-    def _end(self, status: str) -> None:
-        super()._end(status)
-        self._logger.experiment.finish(exit_code=int(status != "success"))
 
 
 def with_wandb_run(config: ExpManagerConfig, known: Mapping[str, Any]) -> ExpManagerConfig:
@@ -208,14 +200,9 @@ def lightning_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]
             from lightning.pytorch.loggers import WandbLogger
 
             loggers.append(WandbLogger(**{"save_dir": folder, **config.wandb_logger_kwargs}))
-    except ModuleNotFoundError as error:
+    except Exception as error:  # nothing is sent yet: a package is missing, or it is the arguments
         raise ConfigError(
-            f"exp_manager asks for a logger whose package is not installed ({error}): install it, or write false for "
-            "create_tensorboard_logger and create_wandb_logger."
-        ) from error
-    except Exception as error:  # nothing is sent yet: it can only be the arguments
-        raise ConfigError(
-            f"Lightning refuses exp_manager.wandb_logger_kwargs ({one_line(error)}): mend or remove them, or write "
-            "exp_manager.create_wandb_logger=false."
+            f"Lightning refuses the loggers of exp_manager ({one_line(error)}): install what is missing, mend "
+            "exp_manager.wandb_logger_kwargs, or write false for create_tensorboard_logger and create_wandb_logger."
         ) from error
     return loggers

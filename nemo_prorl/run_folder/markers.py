@@ -58,11 +58,6 @@ def ask_for_reset(run_dir: Path) -> None:
     replace_text(reset_request(run_dir), json.dumps({"asked": asked}) + "\n")
 
 
-def is_reset_requested(run_dir: Path) -> bool:
-    """Whether a request waits to be carried out."""
-    return reset_request(run_dir).is_file()
-
-
 def reset_request_id(run_dir: Path) -> str:
     """Returns the id of the request; empty if there is none. A checkpoint contains the id of the last request that was
     carried out, so a run that is killed before it deletes the file does not reset twice."""

@@ -56,17 +56,11 @@ def wants_nemo(config: ExpManagerConfig) -> bool:
 
 def why_not() -> str:
     """Returns why NeMo's exp_manager cannot create the loggers, without importing it; empty if it can."""
-    versions = {}
-    for package in ("nemo-toolkit", "lightning"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            return f"{package} is not installed"
-    if not versions["nemo-toolkit"].startswith("3."):
-        return f"nemo-toolkit is {versions['nemo-toolkit']} and not 3"
-    if not (2, 4) <= tuple(map(int, versions["lightning"].split(".")[:2])) < (2, 6):
-        return f"lightning is {versions['lightning']}, and NeMo 3 needs one from 2.4 on and older than 2.6"
-    return ""
+    try:
+        found = version("nemo-toolkit")
+    except PackageNotFoundError:
+        return "nemo-toolkit is not installed"
+    return "" if found.startswith("3.") else f"nemo-toolkit is {found} and not 3"
 
 
 def nemo_loggers(config: ExpManagerConfig, *, first_step: int) -> list[Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nemo_prorl.run_folder.metrics_file import append_metrics, read_records, rewind_metrics
-from nemo_prorl.run_folder.storage import StepFiles, replace_text, replacing_file, step_files
+from nemo_prorl.run_folder.storage import replace_text, replacing_file, step_files
 from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
 from reward.protocol import GradeStatus, ScoreResult
 
@@ -103,16 +103,6 @@ class RecordedRollout:
     verdict: ScoreResult
 
 
-def rollout_files(run_dir: Path) -> StepFiles:
-    """Returns the files of recorded rollouts; `stage` in their path is the rank."""
-    return step_files(run_dir, "rollouts")
-
-
-def trained_files(run_dir: Path) -> StepFiles:
-    """Returns the files of what updates made of recorded rollouts; `stage` in their path is the rank."""
-    return step_files(run_dir, "rollouts/trained")
-
-
 def write_tokenizer(run_dir: Path, tokenizer: Any) -> None:
     """Keeps the tokenizer for readers of recorded rollouts, if it is of the tokenizers library, as nearly all are."""
     if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
@@ -148,24 +138,17 @@ def write_rollouts(
             "text": rollout.text,
             "finish": rollout.finish.value,
             "policy_version": rollout.policy_version,
-            "verdict": json.dumps(
-                {
-                    "status": verdict.status.value,
-                    "score": verdict.score,
-                    "verdict": verdict.verdict,
-                    "details": dict(verdict.details),
-                }
-            ),
+            "verdict": json.dumps(verdict.to_json()),
         }
         for request_id, rollout, verdict in rows
     ]
-    _write(rollout_files(run_dir).path(step, f"rank{rank}"), listed, schema)
+    _write(step_files(run_dir, "rollouts").path(step, f"rank{rank}"), listed, schema)
 
 
 def write_trained(run_dir: Path, step: int, rank: int, rows: list[dict[str, Any]]) -> None:
     """Writes what this rank's replica trained on in a step: of each rollout uid, sibling, advantage, old_logprobs [R]
     and limits [R] (bits of TOKEN_LIMITS). The file is complete or absent."""
-    _write(trained_files(run_dir).path(step, f"rank{rank}"), rows)
+    _write(step_files(run_dir, "rollouts/trained").path(step, f"rank{rank}"), rows)
 
 
 def _write(file: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
@@ -182,7 +165,7 @@ def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRol
     import pyarrow.parquet as pq
 
     found = {}
-    for of_step, path in rollout_files(run_dir).all():
+    for of_step, path in step_files(run_dir, "rollouts").all():
         for row in pq.read_table(path).to_pylist() if of_step == step else ():
             verdict = json.loads(row["verdict"])
             found[row["uid"], row["sibling"]] = RecordedRollout(
@@ -192,13 +175,7 @@ def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRol
                 text=row["text"],
                 finish=Finish(row["finish"]),
                 policy_version=row["policy_version"],
-                verdict=ScoreResult(
-                    request_id=row["request_id"],
-                    status=GradeStatus(verdict["status"]),
-                    score=verdict["score"],
-                    verdict=verdict["verdict"],
-                    details=verdict["details"],
-                ),
+                verdict=ScoreResult(**{**verdict, "status": GradeStatus(verdict["status"])}),
             )
     return found
 

@@ -7,7 +7,6 @@ finished one. Imports no torch.
 from __future__ import annotations
 
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +23,7 @@ from nemo_prorl.run_folder.metrics_file import METRICS_FILE, read_records
 from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import REMEASURED, Digests, read_digests, read_remeasured
 from nemo_prorl.run_folder.slurm_jobs import HoldingJob, Submission, read_folder_job, read_submissions
-from nemo_prorl.run_folder.starts import Start, hours_by_stage, read_starts
+from nemo_prorl.run_folder.starts import Start, read_starts
 from nemo_prorl.run_folder.storage import ENGINES_FILE, read_json
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
 
@@ -46,7 +45,6 @@ OUTSIDE_STEP = {"time/validation_s": "validation", "time/save_s": "checkpoint"}
 LOOP_TIMES = ("time/step_s", *OUTSIDE_STEP)
 """All time of the loop: in steps and between them."""
 OTHER = "time/other_s"
-OTHER_MEANING = "Seconds of time/step_s outside the measured phases; computed by the report."
 
 HEARTBEAT_FILE = "heartbeat.json"
 RUNNING_S = 900.0
@@ -116,21 +114,10 @@ class RunFolder:
         return self.records[-1]
 
     @cached_property
-    def _difficulty(self) -> tuple[dict[int, dict[str, float]], list[str]]:
-        return difficulty_metrics(self.folder)
-
-    @cached_property
-    def unread_difficulty(self) -> list[str]:
-        """Returns the damaged files of RUN/difficulty."""
-        return self._difficulty[1]
-
-    @cached_property
     def full_records(self) -> list[Record]:
         """The records, with what other files say of their steps: time/other_s, and the metrics of RUN/difficulty and
         RUN/remeasured."""
-        added = defaultdict[int, dict[str, float]](
-            dict, {step: dict(of) for step, of in self._difficulty[0].items()}
-        )
+        added = defaultdict[int, dict[str, float]](dict, difficulty_metrics(self.folder))
         for step, metric, value in read_remeasured(self.folder):
             added[step][f"{REMEASURED}/{metric.replace('/', '.')}"] = value
         return [_completed(record, added) if "reward/mean" in record else record for record in self.records]
@@ -199,8 +186,11 @@ class RunFolder:
 
     @property
     def stage_hours(self) -> dict[str, float]:
-        """Returns stage -> hours of wall time times ranks (GPU hours if `on_gpus`)."""
-        return hours_by_stage(self.starts)
+        """Returns stage -> hours of wall time times ranks (GPU hours if `on_gpus`), in the stages' order."""
+        hours: dict[str, float] = defaultdict(float)
+        for start in self.starts:
+            hours[start.stage] += (start.seen - start.began) / 3600 * start.num_ranks
+        return dict(hours)
 
     @cached_property
     def folder_job(self) -> HoldingJob | None:
@@ -222,13 +212,6 @@ class RunFolder:
         """Returns what the newest process computes with; empty before its engines are ready."""
         return read_json(self.folder / ENGINES_FILE)
 
-    @cached_property
-    def sign_of_life_s(self) -> float:
-        """Returns the age of the newest heartbeat or metrics line in seconds; infinite without either."""
-        paths = (self.folder / METRICS_FILE, self.folder / HEARTBEAT_FILE)
-        times = [path.stat().st_mtime for path in paths if path.exists()]
-        return max(0.0, time.time() - max(times, default=float("-inf")))
-
     def recent_step_s(self, num_steps: int) -> float:
         """Returns the mean duration of the newest steps, with their share of validations and saves; 0 if it is not
         recorded."""
@@ -241,13 +224,9 @@ class RunFolder:
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        """Returns the versions that wrote the newest checkpoint, whose state may be that of another version."""
-        found = (
-            read_json(self.newest_checkpoint / STATE_FILE).get("provenance")
-            if self.newest_checkpoint
-            else None
-        )
-        return found if isinstance(found, dict) else {}
+        """Returns the versions that wrote the newest checkpoint; empty without one."""
+        newest = self.newest_checkpoint
+        return read_json(newest / STATE_FILE).get("provenance", {}) if newest else {}
 
     @cached_property
     def digests(self) -> Digests:
@@ -287,7 +266,7 @@ class RunFolder:
             return text
         if len(changed) > MOST_SHOWN:
             return f"{text}; {len(changed)} options differ"
-        said = (f"{name} {_or_none(before)} → {_or_none(after)}" for name, (before, after) in changed.items())
+        said = (f"{name} {before} → {after}" for name, (before, after) in changed.items())
         return f"{text}: {', '.join(said)}"
 
     @cached_property
@@ -332,7 +311,3 @@ def _completed(record: Record, added: Mapping[int, Mapping[str, float]]) -> Reco
         known = sum(record.get(phase, 0.0) for phase in PHASES)
         completed[OTHER] = max(0.0, record["time/step_s"] - known)
     return completed
-
-
-def _or_none(value: Any) -> str:
-    return "none" if value is None else str(value)

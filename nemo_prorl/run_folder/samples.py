@@ -12,16 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.run_folder.storage import StepFiles, replace_text, step_files
+from nemo_prorl.run_folder.storage import replace_text, step_files
 from nemo_prorl.types import RolloutGroup, ScoredRollout, Share
 
 if TYPE_CHECKING:  # they import torch, which takes seconds; `status` and `report` only read files
     from nemo_prorl.distributed import Ranks
-
-
-def sample_files(run_dir: Path) -> StepFiles:
-    """Returns the run's sample files. A file is named after its stage and the step that its validation followed."""
-    return step_files(run_dir, "samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +70,7 @@ def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[Graded
         }
         lines.append(json.dumps(record, ensure_ascii=False))
     if lines:
-        replace_text(sample_files(run_dir).path(step, stage), "\n".join(lines) + "\n")
+        replace_text(step_files(run_dir, "samples").path(step, stage), "\n".join(lines) + "\n")
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:

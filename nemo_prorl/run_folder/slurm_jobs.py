@@ -35,8 +35,6 @@ class HoldingJob:
 
     job: str
     stage: str
-    start: int
-    """1 for the first start of the job, one more after each requeue."""
     cluster: str
     """Name of the Slurm cluster; another cluster may have a job of the same number."""
     user: str
@@ -54,13 +52,10 @@ def submissions_file(run_dir: Path) -> Path:
 
 def read_submissions(run_dir: Path) -> dict[str, Submission]:
     """Returns stage -> its newest submission; empty if the file does not exist or cannot be read."""
-    found = {}
-    for stage, entry in read_json(submissions_file(run_dir)).items():
-        if isinstance(entry, dict) and isinstance(entry.get("job"), str):
-            found[stage] = Submission(
-                job=entry["job"], options=entry.get("options"), overrides=entry.get("overrides")
-            )
-    return found
+    try:
+        return {stage: Submission(**entry) for stage, entry in read_json(submissions_file(run_dir)).items()}
+    except TypeError:
+        return {}
 
 
 def note_submission(run_dir: Path, stage: str, submission: Submission) -> None:
@@ -73,14 +68,14 @@ def note_submission(run_dir: Path, stage: str, submission: Submission) -> None:
 def read_folder_job(run_dir: Path) -> HoldingJob | None:
     """Returns what job.json says; None if there is no such file or it names no job."""
     entry = read_json(run_dir / "slurm" / "job.json")
-    texts = {name: entry.get(name, "") for name in ("stage", "cluster", "user", "state", "reason")}
     try:
-        start, updated = int(entry["start"]), datetime.fromisoformat(entry["updated"]).timestamp()
-        job = entry["job_id"]
+        return HoldingJob(
+            job=entry["job_id"],
+            updated=datetime.fromisoformat(entry["updated"]).timestamp(),
+            **{name: entry[name] for name in ("stage", "cluster", "user", "state", "reason")},
+        )
     except (KeyError, TypeError, ValueError):
         return None
-    is_whole = all(isinstance(text, str) for text in (job, *texts.values())) and job and texts["state"]
-    return HoldingJob(job=job, start=start, updated=updated, **texts) if is_whole else None
 
 
 def without_servers_of_its_job(config: RunConfig) -> RunConfig:

@@ -12,9 +12,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nemo_prorl.run_folder.storage import replace_text
@@ -50,29 +50,13 @@ def starts_file(run_dir: Path) -> Path:
     return run_dir / "starts.json"
 
 
-def read_starts(run_dir: Path, *, set_aside: bool = False) -> list[Start]:
-    """Returns the entries, oldest first, without fields that a later version may have added. Returns none if there is
-    no file or it cannot be read: it is only for information, so it must not stop a command. set_aside: renames a file
-    that cannot be read, so that it is not overwritten."""
-    file, known = starts_file(run_dir), {field.name for field in fields(Start)}
+def read_starts(run_dir: Path) -> list[Start]:
+    """Returns the entries, oldest first; none if there is no file or it cannot be read: it is only for information, so
+    it must not stop a command."""
     try:
-        entries = map(dict, json.loads(file.read_text(encoding="utf-8")))
-        return [Start(**{name: entry[name] for name in entry if name in known}) for entry in entries]
-    except FileNotFoundError:
-        return []
+        return [Start(**entry) for entry in json.loads(starts_file(run_dir).read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError):
-        if set_aside:
-            file.rename(file.with_name(f"starts.unreadable-{time.time_ns()}.json"))
         return []
-
-
-def hours_by_stage(starts: Sequence[Start]) -> dict[str, float]:
-    """Returns each stage's hours of wall time times ranks (GPU hours if the ranks have GPUs), in the order in which the
-    stages began."""
-    hours: dict[str, float] = {}
-    for start in starts:
-        hours[start.stage] = hours.get(start.stage, 0.0) + (start.seen - start.began) / 3600 * start.num_ranks
-    return hours
 
 
 class Recorder:
@@ -80,36 +64,29 @@ class Recorder:
 
     def __init__(self, run_dir: Path, start: Start, *, is_main: bool) -> None:
         self._run_dir, self._start, self._is_main = run_dir, start, is_main
-        self._earlier = read_starts(run_dir, set_aside=True) if is_main else []
+        self._earlier = read_starts(run_dir) if is_main else []
         self._lock = threading.Lock()
         self._write()
 
     def note(self) -> None:
         """Records that the process is alive. Any thread may call it."""
-        if (
-            self._is_main
-            and time.time() - self._start.seen > REWRITE_S
-            and self._lock.acquire(blocking=False)
-        ):
-            try:
-                with suppress(OSError):  # this file is not worth ending a run for
-                    self._write()
-            finally:  # also upon Ctrl-C
-                self._lock.release()
+        if time.time() - self._start.seen > REWRITE_S:
+            with self._lock, suppress(OSError):  # this file is not worth ending a run for
+                self._write()
 
     def end(self, how: str) -> None:
         """Records how the process ends. Later calls do not change it."""
-        if self._is_main and self._lock.acquire(timeout=END_WAIT_S):
+        if self._lock.acquire(timeout=END_WAIT_S):
             try:
                 self._start = replace(self._start, end=self._start.end or how)
                 with suppress(OSError):
                     self._write()
-            finally:
+            finally:  # also upon Ctrl-C
                 self._lock.release()
 
     def _write(self) -> None:
+        self._start = replace(self._start, seen=time.time())
         if self._is_main:
-            self._start = replace(self._start, seen=time.time())
             entries = [asdict(start) for start in (*self._earlier, self._start)]
             replace_text(starts_file(self._run_dir), json.dumps(entries, indent=1) + "\n")
 

@@ -12,14 +12,17 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, one_line
+from nemo_prorl.run_folder.terminal import say_once
+
+T = TypeVar("T")
 
 MANIFEST_FILE = "manifest.json"
 ASIDE = ".writing-"
@@ -198,6 +201,15 @@ def read_json(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def read_or_skip(file: Path, read: Callable[[Path], T]) -> T | None:
+    """Returns what `read` makes of a file; None if it cannot be read, which is said once on standard error."""
+    try:
+        return read(file)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        say_once(f"skipped {file}, which cannot be read: {one_line(error)}")
+        return None
 
 
 def sync(path: Path) -> None:

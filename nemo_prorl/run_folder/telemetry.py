@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.config import RunConfig
 from nemo_prorl.run_folder import terminal
-from nemo_prorl.run_folder.difficulty import write_difficulty, write_validation
+from nemo_prorl.run_folder.difficulty import write_prompts
+from nemo_prorl.run_folder.formats import duration
 from nemo_prorl.run_folder.loggers import Loggers
 from nemo_prorl.run_folder.metrics_file import METRICS_FILE, append_metrics, rewind_metrics
 from nemo_prorl.run_folder.records import DigestLog
@@ -119,11 +120,11 @@ class Telemetry:
 
     def prompts(self, step: int, groups: Sequence[RolloutGroup]) -> None:
         """Records how hard the prompts were that a step sampled, whether it trained on them or not."""
-        write_difficulty(self._run_dir, step, groups)
+        write_prompts(self._run_dir, "difficulty", step, groups)
 
     def held_out(self, step: int, groups: Sequence[RolloutGroup], samples: Sequence[GradedText]) -> None:
         """Records a validation: every prompt's result, and the texts of some rollouts."""
-        write_validation(self._run_dir, self._stage, step, groups)
+        write_prompts(self._run_dir, "validations", step, groups, self._stage)
         write_samples(self._run_dir, self._stage, step, samples)
 
 
@@ -178,14 +179,7 @@ class Progress:
         is_due = self._num_shown % self.TITLE_EVERY == 0
         self._num_shown += 1
         self._shown_s += float(record.get("time/step_s", 0.0))
-        # What is left, in its two largest units: 4m05s, 3h20m, 12d03h.
-        left_s = self._shown_s / self._num_shown * (self._num_steps - stage_step)
-        minutes, seconds = divmod(int(left_s), 60)
-        hours, minutes = divmod(minutes, 60)
-        days, hours = divmod(hours, 24)
-        left = f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s"
-        if days:
-            left = f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
+        left = duration(self._shown_s / self._num_shown * (self._num_steps - stage_step))
         position = f"{stage_step:>{width // 2}}/{total}"
         cells = "".join(column.cell(record) for column in COLUMNS)
         line = f"{position:<{width}}{cells}{left:>{LEFT_WIDTH}}"

@@ -6,6 +6,7 @@ silence, and then after twice as long each time, so that it does not fill the lo
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -15,6 +16,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
+
+from nemo_prorl.config.layout import rank_from_environment
 
 MOMENT_S = 2.0
 """Silence after which a terminal shows what is being waited for."""
@@ -116,6 +119,13 @@ def shown(*, speaks: bool) -> Iterator[None]:
         over.set()
         thread.join()
         clear_line()
+
+
+@functools.cache
+def say_once(line: str) -> None:
+    """Prints a line on the main rank, unless it has been printed before."""
+    if rank_from_environment() == 0:
+        say(line)
 
 
 def width_of(stream: TextIO) -> int:

@@ -49,8 +49,8 @@ def measurement_name(measured: Mapping[str, str]) -> str:
 def check_monitor(monitor: str, measured: Mapping[str, Any]) -> str:
     """Checks that validations measure the metric by which the best checkpoint is chosen.
 
-    measured: the metrics of a stage's first validation. Returns an empty string, or a warning if the metric is missing
-    only because the reward service did not grade enough of a domain's rollouts: the next validation may have it.
+    measured: the metrics of a stage's first validation. Returns an empty string, or a warning if the metric may be
+    missing only because the reward service did not grade enough of a domain's rollouts: the next one may have it.
 
     Raises ConfigError for a validation metric that no validation of this run measures, because no checkpoint would ever
     be the best. If no rollout was graded, it cannot tell and accepts any metric.
@@ -58,14 +58,10 @@ def check_monitor(monitor: str, measured: Mapping[str, Any]) -> str:
     if not monitor.startswith(VALIDATION) or PROMPT_MEAN not in measured or monitor in measured:
         return ""
     names = [name for name in measured if name.startswith(VALIDATION)]
-    folders = {name.rpartition("/")[0] for name in names}  # of each domain, and of all prompts
-    metrics = {name.rpartition("/")[2] for name in names if name != DOMAIN_MEAN}
-    folder, _, metric = monitor.rpartition("/")
-    ungraded = any(f"{name}{SCORE}" not in measured for name in folders)
-    if (monitor == DOMAIN_MEAN and ungraded) or (folder in folders and metric in metrics):
+    if any(f"{name.rpartition('/')[0]}{SCORE}" not in measured for name in names):
         return (
             f"this validation has no {monitor}, because the reward service did not grade enough of a domain's "
-            "rollouts: this step cannot be the best"
+            "rollouts, or because there is no such metric: this step cannot be the best"
         )
     raise ConfigError(
         f"exp_manager.checkpoint_callback_params.monitor={monitor} is not measured: write one of {', '.join(names)}."

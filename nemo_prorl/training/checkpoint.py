@@ -32,8 +32,8 @@ from nemo_prorl.run_folder.checkpoints import (
     by_score,
     checkpoint_name,
     find_checkpoints,
-    say_once,
 )
+from nemo_prorl.run_folder.terminal import say_once
 from nemo_prorl.types import RunState
 
 REMOVING = ".removing-"

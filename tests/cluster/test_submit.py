@@ -118,7 +118,6 @@ def test_each_stage_waits_for_the_one_before(slurm: Slurm, files: list[str], tmp
     assert json.loads((tmp_path / "run" / "slurm" / "jobs.json").read_text())["run8"] == {
         "job": "108", "options": [], "overrides": [*files[:-1], "algorithm.kl_beta=0", files[-1]],
     }  # fmt: skip
-    assert [path.name for path in (tmp_path / "run" / "slurm").iterdir()] == ["jobs.json"]
 
 
 def test_done_stages_are_left_out(slurm: Slurm, files: list[str], tmp_path: Path) -> None:
@@ -365,7 +364,6 @@ def test_a_submission_that_failed_or_is_no_longer_in_the_queue_is_made_again(
     assert capsys.readouterr().err.endswith(
         "sbatch refuses launchers/run1_8k.sh: sbatch: error: Invalid account\n"
     )
-    assert not (tmp_path / "run").exists(), "nothing is left of it"
     (slurm.folder / "refuses").unlink()
     (slurm.folder / "banner").write_text("Welcome to eos, user 7\n")
     (slurm.folder / "reason").write_text("PartitionTimeLimit")

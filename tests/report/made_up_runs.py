@@ -71,87 +71,59 @@ def made_up_records(
     return records
 
 
+NOISY = {
+    "response/tokens_mean": (2600, 6000, 0.06), "response/tokens_p50": (2100, 5200, 0.06),
+    "response/tokens_p99": (6500, 6500, 0.02), "response/no_eos_share": (0.02, 0.02, 0.4),
+    "objective/entropy": (0.9, 0.45, 0.04), "objective/clip_low_fraction": (0.004, 0.004, 0.3),
+    "objective/clip_high_fraction": (0.008, 0.008, 0.3), "objective/approx_kl_to_old": (0.0008, 0.0008, 0.3),
+    "objective/ratio_mean": (1, 1, 0.0005), "objective/ratio_p01": (0.82, 0.82, 0.02),
+    "objective/ratio_p99": (1.21, 1.21, 0.02), "sampler/logprob_abs_diff_mean": (0.008, 0.008, 0.1),
+    "sampler/logprob_abs_diff_p99": (0.06, 0.06, 0.15), "sampler/logprob_abs_diff_max": (1.1, 1.1, 0.4),
+    "reward/trained_mean": (0.48, 0.48, 0.03), "throughput/tokens_per_s": (52e3, 52e3, 0.05),
+    "grading/exposed_s": (2, 2, 0.6), "time/sampling_s": (280, 400, 0.08), "time/old_logprobs_s": (40, 40, 0.05),
+    "time/reference_logprobs_s": (40, 40, 0.05), "time/exchange_s": (3, 3, 0.2), "time/updates_s": (120, 120, 0.05),
+    "time/refit_s": (4, 4, 0.05),
+}  # fmt: skip
+"""Metric of a step -> its value at the run's begin and end, and its relative noise."""
+CONSTANT = {
+    "objective/dual_clip_fraction": 0.0, "objective/ratio_max": 2.0, "objective/advantage_std": 0.98,
+    "objective/advantage_min": -3.75, "objective/advantage_max": 3.75, "objective/importance_weight_mean": 1.0,
+    "objective/importance_limited_fraction": 0.0, "objective/importance_limited_rollout_fraction": 0.0,
+    "objective/entropy_coefficient": 0.0, "optimizer/learning_rate": 2e-6, "grading/overlap_share": 0.96,
+    "throughput/num_tokens": 24e6, "dynamic_sampling/num_all_filtered": 0.0, "dynamic_sampling/num_prompts": 512.0,
+    "dynamic_sampling/num_service_failure": 0.0, "dynamic_sampling/kept_share": 0.5,
+    "dynamic_sampling/num_failed_rollouts": 0.0,
+}  # fmt: skip
+
+
 def training(rng: np.random.Generator, progress: float, since_reset: int) -> dict[str, float]:
     """Returns the metrics of a step; `progress` goes from 0 to 1 through the run."""
 
     def noisy(value: float, share: float = 0.05) -> float:
-        return float(value * (1 + share * rng.standard_normal()))
+        return abs(float(value * (1 + share * rng.standard_normal())))
 
     reward = 0.25 + 0.4 * progress**0.6
-    record = {
+    record = CONSTANT | {
         "reward/mean": noisy(reward),
         "reward/pass_rate": noisy(reward - 0.04),
-        "reward/trained_mean": noisy(0.48, 0.03),
-        "response/tokens_mean": noisy(2600 + 3400 * progress, 0.06),
-        "response/tokens_p50": noisy(2100 + 3100 * progress, 0.06),
-        "response/tokens_p99": min(7072.0, noisy(6500, 0.06)),
-        "response/no_eos_share": abs(noisy(0.02, 0.4)),
-        "objective/kl_to_reference": abs(noisy(0.12 * (1 - np.exp(-since_reset / 120)), 0.12)),
-        "objective/entropy": noisy(0.9 - 0.45 * progress, 0.04),
-        "objective/clip_low_fraction": abs(noisy(0.004, 0.3)),
-        "objective/clip_high_fraction": abs(noisy(0.008, 0.3)),
-        "objective/dual_clip_fraction": 0.0,
-        "objective/approx_kl_to_old": abs(noisy(0.0008, 0.3)),
-        "objective/ratio_mean": noisy(1.0, 0.0005),
-        "objective/ratio_p01": noisy(0.82, 0.02),
-        "objective/ratio_p99": noisy(1.21, 0.02),
-        "objective/ratio_max": 2.0,
-        "objective/advantage_std": 0.98,
-        "objective/advantage_min": -3.75,
-        "objective/advantage_max": 3.75,
-        "objective/importance_weight_mean": 1.0,
-        "objective/importance_limited_fraction": 0.0,
-        "objective/importance_limited_rollout_fraction": 0.0,
-        "objective/kl_clamped_fraction": 0.0,
+        "objective/kl_to_reference": noisy(0.12 * (1 - np.exp(-since_reset / 120)), 0.12),
         "objective/loss": float(0.01 * rng.standard_normal()),
-        "objective/entropy_coefficient": 0.0,
-        "optimizer/grad_norm": abs(noisy(0.12, 0.25)) * (6 if rng.random() < 0.003 else 1),
-        "optimizer/learning_rate": 2e-6,
-        "sampler/logprob_abs_diff_mean": abs(noisy(0.008, 0.1)),
-        "sampler/logprob_abs_diff_p99": abs(noisy(0.06, 0.15)),
-        "sampler/logprob_abs_diff_max": abs(noisy(1.1, 0.4)),
-        "grading/busy_s": 60.0,
-        "grading/exposed_s": abs(noisy(2.0, 0.6)),
-        "grading/overlap_share": 0.96,
-        "throughput/num_tokens": 24e6,
-        "throughput/tokens_per_s": noisy(52e3, 0.05),
-        "time/step_s": 0.0,
-        "time/sampling_s": noisy(280 + 120 * progress, 0.08),
-        "time/old_logprobs_s": noisy(40),
-        "time/reference_logprobs_s": noisy(40),
-        "time/exchange_s": noisy(3, 0.2),
-        "time/updates_s": noisy(120),
-        "time/refit_s": noisy(4),
+        "optimizer/grad_norm": noisy(0.12, 0.25) * (6 if rng.random() < 0.003 else 1),
     }
-    record["time/step_s"] = (
-        6
-        + record["grading/exposed_s"]
-        + sum(value for key, value in record.items() if key.startswith("time/"))
-    )
+    record |= {name: noisy(a + (b - a) * progress, share) for name, (a, b, share) in NOISY.items()}
+    phases = sum(value for key, value in record.items() if key.startswith("time/"))
+    record["time/step_s"] = 6 + record["grading/exposed_s"] + phases
     for number, domain in enumerate(DOMAINS):
         record[f"reward/{domain}/mean"] = noisy(reward + 0.08 * (number - 2), 0.08)
         record[f"reward/{domain}/pass_rate"] = noisy(reward + 0.07 * (number - 2), 0.08)
         record[f"reward/{domain}/num_rollouts"] = float(rng.binomial(8192, 0.2))
-    return record | selection(rng, progress)
-
-
-def selection(rng: np.random.Generator, progress: float) -> dict[str, float]:
     shares = [0.62 - 0.15 * progress, 0.08 + 0.25 * progress, 0.28 - 0.1 * progress, 0.02]
     counts = rng.multinomial(512, np.array(shares) / sum(shares))
-    names = ("informative", "all_right", "all_wrong", "all_equal")
-    return {
-        f"dynamic_sampling/num_{name}": float(count) for name, count in zip(names, counts, strict=True)
-    } | {
-        "dynamic_sampling/num_all_filtered": 0.0,
-        "dynamic_sampling/num_service_failure": 0.0,
-        "dynamic_sampling/num_prompts": 512.0,
-        "dynamic_sampling/informative_share": counts[0] / 512,
-        "dynamic_sampling/num_kept": 256.0,
-        "dynamic_sampling/kept_share": 0.5,
-        "dynamic_sampling/num_surplus": 0.0,
-        "dynamic_sampling/num_rounds": float(rng.integers(1, 4)),
-        "dynamic_sampling/num_failed_rollouts": 0.0,
-    }
+    for name, count in zip(("informative", "all_right", "all_wrong", "all_equal"), counts, strict=True):
+        record[f"dynamic_sampling/num_{name}"] = float(count)
+    record["dynamic_sampling/informative_share"] = counts[0] / 512
+    record["dynamic_sampling/num_rounds"] = float(rng.integers(1, 4))
+    return record
 
 
 def validation(rng: np.random.Generator, progress: float) -> dict[str, float]:

@@ -14,7 +14,7 @@ import pytest
 
 from nemo_prorl.commands import report
 from nemo_prorl.config import ConfigError
-from nemo_prorl.report.page import page_html, section_drawings, shown, write_report
+from nemo_prorl.report.page import section_drawings, write_report
 from nemo_prorl.run_folder.records import write_remeasured
 from nemo_prorl.run_folder.run import RunFolder, read_run
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
@@ -65,14 +65,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for stage, hours in (("run1", 2), ("run1", 1), ("run2", 1.5))
     ]
     (folder / "run<b>" / "starts.json").write_text(json.dumps(starts))
-    tables = folder / "run<b>" / "evaluation"
-    tables.mkdir()
-    table = {
-        "title": "Benchmarks",
-        "columns": ["benchmark", "pass@1", "pass@16"],
-        "rows": [["AIME24", 0.481, None]],
-    }
-    (tables / "paper.json").write_text(json.dumps(table))
     write_report([folder / "run<b>"], folder / "report.html")
     return folder
 
@@ -111,28 +103,11 @@ def test_what_a_reader_looks_for_is_there(folder: Path) -> None:
         "Held-out reward",
         "0.300 → 0.600",
         "sampler.num_rollouts 16 → 32",
-        "AIME24",
-        "0.481",
-        "Provenance",
-        "GPU hours",
         "run1 24, run2 12; 3 starts",
     ):
         assert said in text
     (differences,) = re.findall(r"What differs between stages</h3>(.*?)</table>", text, re.DOTALL)
     assert re.findall(r"<th scope=\"row\">(.*?)</th>", differences) == ["sampler.num_rollouts"]
-
-
-@pytest.mark.medium
-def test_all_numbers_come_with_their_meaning(folder: Path) -> None:
-    text = (folder / "report.html").read_text(encoding="utf-8")
-    (section,) = re.findall(r'<section id="numbers".*?</section>', text, re.DOTALL)
-    rows = re.findall(r'<th scope="row">(.*?)</th>(.*?)</tr>', section)
-    meanings = {name: html.unescape(re.findall(r"<td>(.*?)</td>", cells)[-1]) for name, cells in rows}
-    assert len(meanings) > 50
-    assert meanings["objective/entropy"] == "Entropy of the next-token distribution, mean over tokens."
-    assert meanings["validation/math/score"] == "validation/score of one domain."
-    assert meanings["validation/&lt;i&gt;/score"] == "validation/score of one domain."
-    assert [name for name, meaning in meanings.items() if not meaning] == []
 
 
 @pytest.mark.medium
@@ -150,7 +125,7 @@ def test_a_comparison_has_both_runs_and_says_whose_held_out_scores_do_not_compar
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "both.html"]
     text = out.read_text(encoding="utf-8")
     assert "a/run · b/run" in text  # distinguished by their parent folders, because they have the same name
-    sentence = "The held-out scores of a/run and those of b/run cannot be set side by side"
+    sentence = "The held-out scores of these runs cannot be set side by side"
     assert sentence in re.findall(r'<p id="unlike">.*?</p>', text)[0]
     assert sentence in re.findall(r'id="figure-validation-0">.*?</figure>', text, re.DOTALL)[0]
     report.main([str(folders[0]), "--out", str(out), "--no-pictures"])
@@ -167,29 +142,10 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (3, "3"),
-        (12000.0, "12,000"),
-        (12345.6, "12,346"),
-        (123.456, "123.5"),
-        (0.12345, "0.123"),
-        (2e-6, "2e-06"),
-        (True, "yes"),
-        (None, "–"),
-        ("x", "x"),
-    ],
-)
-def test_numbers_as_people_read_them(value: object, text: str) -> None:
-    assert shown(value) == text
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
 def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> None:
-    """All charts are drawn without errors, nothing is wider than the screen, also when that changes, and legends and
-    the common zoom work."""
+    """All charts are drawn without errors, and nothing is wider than the screen, also when that changes."""
 
     async def look() -> None:
         async with Browser(tmp_path) as browser:
@@ -198,15 +154,6 @@ def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> 
                 await browser.open((folder / "report.html").as_uri())
                 await browser.until(ALL_DRAWN)
                 assert await browser.run(FITS) == f"{width} true 0"
-            await browser.run("document.querySelector('button[data-chart=length]').click()")
-            lines = "document.querySelectorAll('#chart-length path.js-line').length"
-            await browser.until(f"{lines} === 2")  # of the curves of mean, median and 99th percentile
-            await browser.run(
-                "Plotly.relayout('chart-length', {'xaxis.range[0]': 5, 'xaxis.range[1]': 15}) && 0"
-            )
-            await browser.until(
-                "document.getElementById('chart-entropy').layout.xaxis.range.join() === '5,15'"
-            )
             await browser.show(600)
             await browser.until(f"{FITS} === '600 true 0'")
             assert browser.errors == []
@@ -214,20 +161,13 @@ def test_in_a_browser_on_a_desk_and_on_a_phone(folder: Path, tmp_path: Path) -> 
     asyncio.run(look())
 
 
-def test_a_metric_that_was_measured_afterwards_has_a_chart_of_its_own(
-    make_run: Callable[..., RunFolder],
-) -> None:
+def test_a_metric_that_was_measured_afterwards_is_in_a_chart(make_run: Callable[..., RunFolder]) -> None:
     run = make_run(num_steps=6, num_stages=1)
-    assert "remeasured" not in {section.name for section, _ in section_drawings([run])}
     lines = [{"step": step, "stage": "run1", "my/ess": step / 10} for step in (2, 3, 5)]
     write_remeasured(run.folder, "ess", lines)
-    measured = read_run(run.folder)
-    (drawings,) = [
-        drawings for section, drawings in section_drawings([measured]) if section.name == "remeasured"
-    ]
-    (drawing,) = drawings
-    assert drawing.panel.title == "my.ess"
+    measured = {section.name: drawings for section, drawings in section_drawings([read_run(run.folder)])}
+    (drawing,) = measured["remeasured"]
+    assert [line.label for line in drawing.lines] == ["my.ess"]
     assert [(line.points.steps.tolist(), line.points.values.tolist()) for line in drawing.lines] == [
         ([2, 3, 5], [0.2, 0.3, 0.5])
     ]
-    assert "my.ess" in page_html([measured], section_drawings([measured]))

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from nemo_prorl.report.page import page_html, section_drawings
-from nemo_prorl.report.texts import HEAD, TAIL, read_conversations, titles, visible
+from nemo_prorl.report.texts import HEAD, TAIL, read_conversations, visible
 from nemo_prorl.run_folder.run import read_run
 from tests.report.made_up_runs import write_run
 
@@ -25,12 +27,9 @@ def test_a_prompt_is_followed_through_first_middle_and_last_validation(tmp_path:
         write_samples(
             tmp_path, step, {"uid": "a", "response": f"at {step}"}, {"uid": "a", "response": "a sibling"}
         )
-    (conversation,), _ = read_conversations(tmp_path)
-    assert [(response.step, response.text) for response in conversation.responses] == [
-        (0, "at 0"),
-        (40, "at 40"),
-        (80, "at 80"),
-    ]
+    (conversation,) = read_conversations(tmp_path)
+    shown = [(response["step"], response["text"]) for response in conversation["responses"]]
+    assert shown == [(0, "at 0"), (40, "at 40"), (80, "at 80")]
 
 
 def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(tmp_path: Path) -> None:
@@ -39,30 +38,14 @@ def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(
         write_samples(
             tmp_path, step, *({"uid": uid, "domain": uid[:4]} for uid in uids if uid != f"math{step}")
         )
-    conversations, _ = read_conversations(tmp_path)
-    assert [conversation.domain for conversation in conversations] == ["code"] * 3 + ["math"] * 3
-    assert all(len(conversation.responses) == 2 for conversation in conversations)
-
-
-def test_a_title_has_what_stands_between_a_system_prompt_and_the_answer(tmp_path: Path) -> None:
-    """With a chat template every prompt of a domain may begin with the same hundred characters."""
-    frame = "system\nYou are helpful.</s>user\n{}</s>assistant\n"
-    asked = {"a": ("math", "12 + 3"), "b": ("math", "4 + 13"), "c": ("code", "Sort.")}
-    records = [
-        {"uid": uid, "domain": domain, "prompt": frame.format(question)}
-        for uid, (domain, question) in asked.items()
-    ]
-    write_samples(tmp_path, 0, *records)
-    found = {one.title: one.prompt for one in read_conversations(tmp_path)[0]}
-    assert list(found) == [frame.format("Sort."), "12 + 3", "4 + 13"]
-    assert all(title in prompt for title, prompt in found.items())
-    assert titles(["same", "same"]) == ["same", "same"], "nothing tells them apart"
-    assert titles([]) == []
+    conversations = read_conversations(tmp_path)
+    assert [conversation["domain"] for conversation in conversations] == ["code"] * 3 + ["math"] * 3
+    assert all(len(conversation["responses"]) == 2 for conversation in conversations)
 
 
 def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> None:
     write_samples(tmp_path, 0, {"uid": "a", "response": "b" * HEAD + "x" * 12_345 + "e" * TAIL})
-    text = read_conversations(tmp_path)[0][0].responses[0].text
+    text = read_conversations(tmp_path)[0]["responses"][0]["text"]
     assert text.startswith("b" * HEAD + "\n")
     assert text.endswith("\n" + "e" * TAIL)
     assert "12,345" in text
@@ -74,21 +57,21 @@ def test_characters_that_a_browser_obeys_are_spelled_out(tmp_path: Path) -> None
     assert (visible(text), visible("\ud800")) == (spelled, "‹U+D800›")
     for gap in ("", "x" * (HEAD + TAIL)):
         write_samples(tmp_path, 0, {"uid": "a", "prompt": text + gap + text, "response": text + gap + text})
-        (conversation,), _ = read_conversations(tmp_path)
-        for shown in (conversation.prompt, conversation.responses[0].text):
+        (conversation,) = read_conversations(tmp_path)
+        for shown in (conversation["prompt"], conversation["responses"][0]["text"]):
             assert shown.startswith(spelled)
             assert shown.endswith(spelled)
 
 
-def test_a_damaged_file_is_left_out_and_named(tmp_path: Path) -> None:
+def test_a_damaged_file_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for step in (0, 20, 40):
         write_samples(tmp_path, step, {"uid": "a"})
     damaged = tmp_path / "samples" / "step-00000020-main.jsonl"
     for content in (damaged.read_bytes()[:-9], b"\xff\n", b"5\n"):
         damaged.write_bytes(content)
-        (conversation,), names = read_conversations(tmp_path)
-        assert [response.step for response in conversation.responses] == [0, 40]
-        assert names == [damaged.name]
+        (conversation,) = read_conversations(tmp_path)
+        assert [response["step"] for response in conversation["responses"]] == [0, 40]
+        assert f"skipped {damaged}" in capsys.readouterr().err
 
 
 def test_the_page_shows_texts_as_text(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -210,9 +209,7 @@ def test_tensorboard_gets_every_number_and_forgets_what_a_resumed_run_does_again
 
     train(tmp_path, 0, 4, create_tensorboard_logger=True)
     train(tmp_path, num_records, 4, loss=2.0, create_tensorboard_logger=True)
-    found = EventAccumulator(
-        str(tmp_path / "tensorboard")
-    ).Reload()  # reads all event files of a folder as one
+    found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()  # all event files of a folder as one
     expected = [(number, 1.0 if number < num_records else 2.0) for number in range(5)]
     assert [(event.step, event.value) for event in found.Scalars("loss")] == expected
     assert "learning_rate: 0.0003" in (tmp_path / "tensorboard" / "hparams.yaml").read_text()
@@ -246,13 +243,14 @@ def test_a_key_is_looked_for_without_the_server(monkeypatch: pytest.MonkeyPatch,
     check_loggers(ExpManagerConfig(**WANDB))
 
 
-@pytest.mark.parametrize("has_limit", [True, False])
-def test_wandbs_own_process_ends_in_time(monkeypatch: pytest.MonkeyPatch, has_limit: bool) -> None:
-    finish = {"finish_timeout": 0.0, "finish_timeout_raises": False} if has_limit else {}
-    fake_wandb(monkeypatch, Settings=lambda: SimpleNamespace(init_timeout=90.0, **finish))
+@pytest.mark.parametrize(
+    "known", [["init_timeout"], ["init_timeout", "finish_timeout", "finish_timeout_raises"]]
+)
+def test_wandbs_own_process_ends_in_time(monkeypatch: pytest.MonkeyPatch, known: list[str]) -> None:
+    fake_wandb(monkeypatch, Settings=lambda: SimpleNamespace(**dict.fromkeys(known)))
     made = with_wandb_run(ExpManagerConfig(**WANDB, wandb_logger_kwargs={"settings": {"quiet": True}}), {})
-    limits = {"finish_timeout": FINISH_S, "finish_timeout_raises": True} if has_limit else {}
-    assert made.wandb_logger_kwargs["settings"] == {"quiet": True, "init_timeout": FINISH_S} | limits
+    limits = {"init_timeout": FINISH_S, "finish_timeout": FINISH_S, "finish_timeout_raises": True}
+    assert made.wandb_logger_kwargs["settings"] == {"quiet": True} | {name: limits[name] for name in known}
     assert FINISH_S < CLOSE_S
     assert PAUSE_S < SPARE_S
 
@@ -262,48 +260,6 @@ def test_wandb_without_its_package_is_one_sentence(tmp_path: Path) -> None:
         pytest.skip("wandb is installed")
     with pytest.raises(ConfigError, match="create_wandb_logger=true needs the package wandb"):
         check_loggers(ExpManagerConfig(**WANDB))
-    with pytest.raises(ConfigError, match="a logger whose package is not installed") as caught:
+    with pytest.raises(ConfigError, match="Lightning refuses the loggers of exp_manager") as caught:
         train(tmp_path, 0, 1, **WANDB)
     assert "\n" not in str(caught.value)
-
-
-def wandb_records(content: bytes) -> Iterator[Any]:
-    """W&B's file is LevelDB's log: blocks of 32 KiB with parts (checksum, length, type) of records, after 7 bytes."""
-    from wandb.proto import wandb_internal_pb2
-
-    position, record = 7, b""
-    while position + 7 <= len(content):
-        left = 32768 - position % 32768
-        if left < 7:
-            position += left
-            continue
-        length, kind = struct.unpack("<HB", content[position + 4 : position + 7])
-        record += content[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # the whole of a record, or its last part
-            yield wandb_internal_pb2.Record.FromString(record)
-            record = b""
-
-
-@pytest.mark.slow
-def test_wandb_offline_is_one_run_without_repeated_steps(tmp_path: Path) -> None:
-    """Killed after step 5 with a checkpoint of step 2, and resumed. Read as `wandb sync` would send it."""
-    pytest.importorskip("wandb")
-    train(tmp_path, 0, 5, **OFFLINE)
-    time.sleep(1.1)  # W&B names its folders by the second
-    train(tmp_path, 3, 8, loss=2.0, **OFFLINE)
-    ids, rows = set(), []
-    for file in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb")):
-        limit = time.monotonic() + 60
-        while not any(message.HasField("exit") for message in wandb_records(file.read_bytes())):
-            assert time.monotonic() < limit, "W&B's own process writes on a moment after its run has finished"
-            time.sleep(0.2)
-        for message in wandb_records(file.read_bytes()):
-            if message.HasField("run"):
-                ids.add(message.run.run_id)
-            if message.HasField("history"):
-                items = message.history.item
-                rows.append({item.key or item.nested_key[0]: json.loads(item.value_json) for item in items})
-    assert ids == {json.loads((tmp_path / WANDB_FILE).read_text())["id"]}
-    found = [(row["trainer/global_step"], row["loss"]) for row in rows]
-    assert found == [(step, 1.0 if step < 6 else 2.0) for step in range(9)]

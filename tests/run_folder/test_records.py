@@ -7,23 +7,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from nemo_prorl.config import ExpManagerConfig, RunConfig
 from nemo_prorl.run_folder.records import (
     DIGESTS,
     DigestLog,
     read_digests,
     read_remeasured,
     read_rollouts,
-    rollout_files,
-    trained_files,
     write_remeasured,
     write_rollouts,
     write_trained,
 )
-from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
+from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.types import Finish, Rollout, RunState
 from reward.protocol import GradeStatus, ScoreResult
-from tests.report.made_up_rollouts import write_recorded
 from tests.training.conftest import make_prompt
 
 
@@ -60,14 +56,10 @@ def test_rollouts_and_verdicts_are_read_as_they_were_written(tmp_path: Path) -> 
     assert read_rollouts(tmp_path, 5) == {}
     for request_id, rollout, verdict in rows:
         row = found[rollout.prompt.uid, rollout.sibling]
-        assert (row.request_id, row.text, row.finish, row.policy_version) == (
-            request_id, rollout.text, rollout.finish, rollout.policy_version,
-        )  # fmt: skip
+        written = (request_id, rollout.text, rollout.finish, rollout.policy_version, verdict)
+        assert (row.request_id, row.text, row.finish, row.policy_version, row.verdict) == written
         assert row.token_ids.tobytes() == rollout.token_ids.tobytes()
         assert row.logprobs.tobytes() == rollout.sampler_logprobs.tobytes()
-        assert (row.verdict.status, row.verdict.score, row.verdict.details) == (
-            verdict.status, verdict.score, verdict.details,
-        )  # fmt: skip
 
 
 def test_what_updates_made_of_rollouts_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -75,21 +67,11 @@ def test_what_updates_made_of_rollouts_is_read_as_it_was_written(tmp_path: Path)
     row = {"uid": "p#1", "sibling": 2, "advantage": -0.25, "old_logprobs": logprobs, "limits": limits}
     write_trained(tmp_path, 4, 1, [row])
     write_trained(tmp_path, 5, 1, [])
-    ((step, path),) = trained_files(tmp_path).all()
+    ((step, path),) = step_files(tmp_path, "rollouts/trained").all()
     (found,) = pq.read_table(path).to_pylist()
     assert (step, found["uid"], found["sibling"], found["advantage"]) == (4, "p#1", 2, -0.25)
     assert (found["old_logprobs"], found["limits"]) == (logprobs.tolist(), [0, 31, 2])
-    assert rollout_files(tmp_path).all() == []
-
-
-def test_a_resumed_run_takes_back_both_kinds_of_files(tmp_path: Path) -> None:
-    config = RunConfig(exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path)))
-    write_recorded(tmp_path, steps=(2, 4, 6))
-    log = RunLog(tmp_path, speaks=False)
-    with Telemetry(config, log=log, state=RunState(stage="main", step=4)):
-        pass
-    for files in (rollout_files(tmp_path), trained_files(tmp_path)):
-        assert [step for step, _ in files.all()] == [2, 4]
+    assert step_files(tmp_path, "rollouts").all() == []
 
 
 def test_a_resume_deletes_later_lines_and_a_torn_one_and_notes_new_inputs_once(tmp_path: Path) -> None:

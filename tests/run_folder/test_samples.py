@@ -11,17 +11,17 @@ from nemo_prorl.run_folder.samples import (
     GradedText,
     gather_samples,
     read_samples,
-    sample_files,
     write_samples,
 )
+from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.types import Rollout, RolloutGroup
-from tests.training.conftest import FAILED, MIXED, SINGLE, make_group, make_prompt, make_rollout
+from tests.training.conftest import MIXED, SINGLE, make_group, make_prompt, make_rollout
 from tests.training.scripted_run import Run
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 
 def kept(run_dir: Path) -> dict[int, list[dict[str, object]]]:
-    return {step: read_samples(path) for step, path in sample_files(run_dir).all()}
+    return {step: read_samples(path) for step, path in step_files(run_dir, "samples").all()}
 
 
 def share_of(groups: Sequence[RolloutGroup]) -> dict[int, list[Rollout]]:
@@ -68,12 +68,6 @@ def test_rollouts_are_taken_evenly_from_the_prompts(
     assert write(tmp_path, num_prompts, num_kept=num_kept) == wanted
 
 
-def test_nothing_is_written_for_rollouts_that_the_service_failed_on(tmp_path: Path) -> None:
-    groups = [make_group("a", FAILED)]
-    write_samples(tmp_path, "main", 4, gather_samples(groups, {}, SINGLE, num_kept=8))
-    assert kept(tmp_path) == {}
-
-
 @pytest.mark.parametrize("num_kept", [3, None])
 def test_every_rank_gets_the_texts_that_are_kept_and_no_others(num_kept: int | None) -> None:
     groups = [make_group(f"p{number}", [1.0, None, 0.0]) for number in range(4)]
@@ -96,12 +90,12 @@ def test_every_rank_gets_the_texts_that_are_kept_and_no_others(num_kept: int | N
 def test_a_stage_and_the_next_keep_their_texts_of_the_step_between_them(tmp_path: Path) -> None:
     run = Run(tmp_path, num_steps=2, every=1)
     run.fit()
-    parents = {path: path.read_text() for _, path in sample_files(tmp_path).all()}
+    parents = {path: path.read_text() for _, path in step_files(tmp_path, "samples").all()}
     child = run.resume(num_steps=3)
     child.state.stage, child.state.stage_step = "second", 0
     child.held_out = [make_prompt("other", MIXED, domain="code")]
     child.fit()
-    found = {path.name: path for _, path in sample_files(tmp_path).all()}
+    found = {path.name: path for _, path in step_files(tmp_path, "samples").all()}
     assert {path: path.read_text() for path in parents} == parents
-    assert [step for step, _ in sample_files(tmp_path).all()] == [0, 2, 2, 5]
+    assert [step for step, _ in step_files(tmp_path, "samples").all()] == [0, 2, 2, 5]
     assert read_samples(found["step-00000002-second.jsonl"])[0]["uid"] == "other"

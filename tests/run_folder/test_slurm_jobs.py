@@ -39,32 +39,19 @@ def test_submissions_are_kept_by_stage(run_dir: Path) -> None:
     assert read_submissions(run_dir) == {"run1": first, "run2": Submission(job="3")}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "x", '{"run2": 5, "run3": {"id": "4"}, "run1": {"job": "71"}}'])
-def test_other_contents_are_left_out(run_dir: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "[]", "x", '{"run2": 5}', '{"run3": {"id": "4"}}'])
+def test_other_contents_are_no_submissions(run_dir: Path, text: str) -> None:
     submissions_file(run_dir).write_text(text)
-    assert read_submissions(run_dir) == ({"run1": Submission(job="71")} if "71" in text else {})
+    assert read_submissions(run_dir) == {}
 
 
 def test_the_job_of_the_folder(run_dir: Path) -> None:
     assert read_folder_job(run_dir) is None
     (run_dir / "slurm" / "job.json").write_text(json.dumps(JOB))
     assert read_folder_job(run_dir) == HoldingJob(
-        job="35",
-        stage="run1",
-        start=2,
-        cluster="eos",
-        user="ada",
-        state="training",
-        reason="",
-        updated=1795717200.0,
+        job="35", stage="run1", cluster="eos", user="ada", state="training", reason="", updated=1795717200.0
     )
-
-
-@pytest.mark.parametrize(
-    "broken", [{"start": "x"}, {"updated": "yesterday"}, {"state": None}, {"job_id": 35}]
-)
-def test_a_job_that_says_too_little_is_none(run_dir: Path, broken: dict[str, object]) -> None:
-    (run_dir / "slurm" / "job.json").write_text(json.dumps(JOB | broken))
+    (run_dir / "slurm" / "job.json").write_text(json.dumps(JOB | {"updated": "yesterday"}))
     assert read_folder_job(run_dir) is None
 
 

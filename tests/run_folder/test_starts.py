@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from contextlib import AbstractContextManager, suppress
@@ -11,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.run_folder import starts as module
+from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.starts import (
     Recorder,
     Start,
-    hours_by_stage,
     read_starts,
     recorded_start,
     starts_file,
@@ -46,14 +45,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hours_add_up_over_the_processes_of_a_stage(tmp_path: Path) -> None:
     live(tmp_path, "a", hours=2.0, end="paused")
-    entries = json.loads(starts_file(tmp_path).read_text())
-    later = [entry | {"energy_kwh": 3.5} for entry in entries]  # a field of a later version
-    starts_file(tmp_path).write_text(json.dumps(later))
     live(tmp_path, "a", hours=0.5)
     live(tmp_path, "b", hours=1.0, num_ranks=32, end="steps")
-    starts = read_starts(tmp_path)
-    assert [(start.stage, start.end) for start in starts] == [("a", "paused"), ("a", ""), ("b", "steps")]
-    assert hours_by_stage(starts) == pytest.approx({"a": 8 * 2.5, "b": 32.0}, rel=1e-3)
+    run = RunFolder(tmp_path)
+    assert [(start.stage, start.end) for start in run.starts] == [("a", "paused"), ("a", ""), ("b", "steps")]
+    assert run.stage_hours == pytest.approx({"a": 8 * 2.5, "b": 32.0}, rel=1e-3)
 
 
 def test_the_error_that_ends_a_process_is_on_record(tmp_path: Path) -> None:
@@ -91,36 +87,12 @@ def test_many_signs_of_life_are_few_writes(tmp_path: Path) -> None:
         assert not starts_file(tmp_path).exists()
 
 
-def test_threads_may_give_signs_of_life_at_one_time(tmp_path: Path, at_once: None) -> None:
-    errors: list[BaseException] = []
-
-    def note(recorder: Recorder) -> None:
-        try:
-            for _ in range(50):
-                recorder.note()
-        except BaseException as error:
-            errors.append(error)
-
-    with recorded(tmp_path) as recorder:
-        threads = [threading.Thread(target=note, args=(recorder,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert (errors, len(read_starts(tmp_path))) == ([], 1)
-
-
-@pytest.mark.parametrize("content", [b"", b"[1]", b'[{"stage": "a"}]', b'{"a": 1}', b"null", b"\xff", None])
-def test_a_file_that_cannot_be_read_stops_nothing_and_is_kept(tmp_path: Path, content: bytes | None) -> None:
-    """None: a folder, in place of a file that fails to open."""
-    file = starts_file(tmp_path)
-    file.mkdir() if content is None else file.write_bytes(content)
-    assert (read_starts(tmp_path), file.exists()) == ([], True), "who only reads leaves it where it is"
+@pytest.mark.parametrize("content", [b"", b"[1]", b'[{"stage": "a"}]', b'{"a": 1}', b"null", b"\xff"])
+def test_a_file_that_cannot_be_read_stops_nothing(tmp_path: Path, content: bytes) -> None:
+    starts_file(tmp_path).write_bytes(content)
+    assert read_starts(tmp_path) == []
     live(tmp_path, end="steps")
-    live(tmp_path, end="paused")
-    assert [start.end for start in read_starts(tmp_path)] == ["steps", "paused"]
-    (kept,) = tmp_path.glob("starts.unreadable-*.json")
-    assert kept.is_dir() if content is None else kept.read_bytes() == content
+    assert [start.end for start in read_starts(tmp_path)] == ["steps"]
 
 
 def test_ctrl_c_in_the_midst_of_a_write_leaves_the_end_to_be_told(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
 import time
 from io import StringIO
 from types import SimpleNamespace
@@ -14,7 +10,6 @@ import pytest
 
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.terminal import CLEAR, FIRST_LINE_S, LAST_LINE_S, Waiting, folded
-from tests.conftest import ROOT
 
 
 class Screen(StringIO):
@@ -110,15 +105,12 @@ def test_a_file_gets_few_lines_and_no_control_characters(
     assert not {"\x1b", "\r"} & set(file.getvalue())
 
 
-@pytest.mark.parametrize("text", ["", "short", "   step  reward", "x" * 120])
-def test_folding_loses_nothing(text: str) -> None:
-    assert folded(text, 80) == text
-
-
 def test_folding_keeps_every_word() -> None:
     text = "   held out at step 40: " + ", ".join(f"domain{number} 0.{number:03d}" for number in range(20))
     assert folded(text, 80).split() == text.split()
     assert max(map(len, folded(text, 80).splitlines())) < 80
+    for text in ("", "   step  reward", "x" * 120):
+        assert folded(text, 80) == text
 
 
 def test_outside_of_a_command_it_only_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,39 +121,16 @@ def test_outside_of_a_command_it_only_prints(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "one\ntwo\n"
 
 
-PROGRAM = """
-import time
-from nemo_prorl.run_folder import terminal
-terminal.MOMENT_S = 0.5
-with terminal.shown(speaks=True):
-    terminal.wait_for("a long computation")
-    time.sleep(2.5)
-    terminal.say("done " * 30)
-print("after")
-"""
-
-
-def test_on_a_real_terminal() -> None:
-    ours, theirs = pty.openpty()
-    os.environ.setdefault("TERM", "xterm")
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm"},
-    )
-    os.close(theirs)
-    said, limit = b"", time.monotonic() + 60
-    while time.monotonic() < limit:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:
-            break
-        said += part
-    assert process.wait(timeout=60) == 0
-    text = said.decode()
-    assert "a long computation (" in text
-    left = text.split(CLEAR)[-1].replace("\r", "").splitlines()
-    assert left[-1] == "after"
-    assert all(len(line) < 80 for line in left)
+def test_what_is_waited_for_is_shown_by_itself_and_taken_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(terminal, "sys", SimpleNamespace(stderr=screen))
+    monkeypatch.setattr(terminal, "MOMENT_S", 0.1)
+    for speaks in (False, True):
+        with terminal.shown(speaks=speaks):
+            terminal.wait_for("a long computation")
+            time.sleep(1.5)
+            assert ("... a long computation (" in screen.lines[-1]) is speaks
+        assert screen.lines == [""]

@@ -52,7 +52,7 @@ def make_run(folder: Path, *, mix: DataMix = DataMix.difficulty, ahead: bool = F
 def drawn(run: Run) -> dict[int, list[str]]:
     """Returns step -> what it sampled, with how often it was sampled before."""
     found: dict[int, list[str]] = {}
-    for row in read_difficulty(run.folder)[0].to_pylist():
+    for row in read_difficulty(run.folder).to_dict("records"):
         found.setdefault(row["step"], []).append(f"{row['uid']}#{row['epoch']}")
     return found
 

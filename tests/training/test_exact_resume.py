@@ -21,8 +21,9 @@ import torch
 
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.metrics_file import read_metrics
-from nemo_prorl.run_folder.records import read_digests, rollout_files, trained_files
+from nemo_prorl.run_folder.records import read_digests
 from nemo_prorl.run_folder.starts import read_starts
+from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.training.watchdog import heartbeat
 from tests.training.tiny import Case, saved_tensors, timeless
 
@@ -163,8 +164,8 @@ def test_every_digest_and_every_recorded_rollout_is_the_same(runs: Runs) -> None
     for step, line in whole.steps.items():
         for part in ("phases", "updates", "was_ahead"):
             assert resumed.steps[step][part] == line[part], (step, part)
-        for files in (rollout_files, trained_files):
-            paths = (files(folder).path(step, "rank0") for folder in (runs.whole, runs.killed))
+        for name in ("rollouts", "rollouts/trained"):
+            paths = (step_files(folder, name).path(step, "rank0") for folder in (runs.whole, runs.killed))
             recorded, again = map(pq.read_table, paths)
             assert recorded.num_rows > 0
             assert again.equals(recorded), step

@@ -20,7 +20,8 @@ from nemo_prorl.__main__ import main
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.report.rollouts import read_recorded, visible
 from nemo_prorl.run_folder.metrics_file import read_metrics
-from nemo_prorl.run_folder.records import read_rollouts, trained_files
+from nemo_prorl.run_folder.records import read_rollouts
+from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.types import TOKEN_LIMITS
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
@@ -99,7 +100,7 @@ def test_every_step_is_equal_again_from_the_start(run: Path) -> None:
 
 
 def test_what_updates_made_of_recorded_rollouts_agrees_with_the_metrics(run: Path) -> None:
-    rows = pq.read_table(trained_files(run).path(2, "rank0")).to_pylist()
+    rows = pq.read_table(step_files(run, "rollouts/trained").path(2, "rank0")).to_pylist()
     recorded, record = read_rollouts(run, 2), read_metrics(run / "metrics.jsonl")[2]
     assert record["step"] == 2
     limits = np.concatenate([row["limits"] for row in rows])
@@ -115,7 +116,6 @@ def test_what_updates_made_of_recorded_rollouts_agrees_with_the_metrics(run: Pat
         differences = np.abs(np.array(row["old_logprobs"]) - sampled.logprobs)
         assert differences.max() <= record["sampler/logprob_abs_diff_max"] + 1e-7
     found = read_recorded(run)
-    assert found["left_out"] == []
     assert found["prompts"]
     for prompt in found["prompts"]:
         for one in prompt["visits"][0]["rollouts"]:
@@ -148,9 +148,8 @@ def test_two_ranks_are_exact_on_two_and_within_a_tolerance_on_one(case: Case) ->
     options = [*OVERRIDES, "trainer.tensor_parallel=2", "exp_manager.record_rollouts=1"]
     case.train_forked("verified_on_two", *options, num_ranks=2)
     run = str(case.run_dir("verified_on_two"))
-    assert [path.name for _, path in trained_files(Path(run)).all()] == [  # the replica's leader alone writes
-        f"step-0000000{step}-rank0.parquet" for step in (1, 2, 3)
-    ]
+    written = step_files(Path(run), "rollouts/trained").all()  # by the replica's leader alone
+    assert [path.name for _, path in written] == [f"step-0000000{step}-rank0.parquet" for step in (1, 2, 3)]
     code, text = verify(run, "--step", "2..3", num_ranks=2)
     assert code == 0
     assert "Exact" in text

@@ -65,7 +65,7 @@
     try {
       const answer = await fetch("/", { cache: "no-cache" });
       if (!answer.ok) throw new Error(answer.statusText);
-      const tag = answer.headers.get("ETag");
+      const tag = answer.headers.get("Last-Modified");
       if (tag !== shownTag) {
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         if (fresh.body.dataset.page !== document.body.dataset.page) return location.reload();

@@ -11,7 +11,6 @@
   function themedTrace(trace) {
     const shade = colour(trace.meta.colour);
     const themed = { ...trace, line: { ...trace.line, color: shade }, marker: { ...trace.marker, color: shade } };
-    if (trace.meta.role === "area") themed.fillcolor = `${shade}d0`;
     if (trace.meta.role === "band") themed.fillcolor = `${shade}30`;
     if (trace.meta.role === "faint") themed.opacity = Number(variable("--faint-opacity"));
     return themed;
@@ -25,14 +24,13 @@
 
   function themed({ data, layout }) {
     const axis = { gridcolor: variable("--grid"), linecolor: variable("--grid"), tickcolor: variable("--grid") };
-    const quiet = variable("--quiet");
     return {
       data: data.map(themedTrace),
       layout: {
         ...layout,
         paper_bgcolor: "rgba(0,0,0,0)",
         plot_bgcolor: "rgba(0,0,0,0)",
-        font: { family: variable("--sans"), size: 11.5, color: quiet },
+        font: { family: variable("--sans"), size: 11.5, color: variable("--quiet") },
         hoverlabel: {
           ...layout.hoverlabel,
           bgcolor: variable("--card"),
@@ -43,7 +41,6 @@
         xaxis: { ...layout.xaxis, ...axis, ...zoom },
         yaxis: { ...layout.yaxis, ...axis },
         shapes: layout.shapes.map((shape) => ({ ...shape, line: { ...shape.line, color: shapeColour(shape) } })),
-        annotations: layout.annotations.map((note) => ({ ...note, font: { ...note.font, color: quiet } })),
         dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom", // a finger scrolls the page
       },
     };

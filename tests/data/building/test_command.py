@@ -11,7 +11,7 @@ from nemo_prorl import __main__ as cli
 from nemo_prorl.config import DataBuildConfig
 from nemo_prorl.config.help import Option, entries
 from nemo_prorl.data.rows import RowFile, write_rows
-from nemo_prorl.run_folder.difficulty import write_difficulty
+from nemo_prorl.run_folder.difficulty import write_prompts
 from tests.data.building.conftest import math_record
 from tests.data.conftest import make_row
 from tests.training.conftest import make_group
@@ -100,7 +100,7 @@ def test_help_of_build_lists_every_option(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_difficulty_is_a_table_by_domain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_difficulty(tmp_path, 1, [make_group("a#0", [1.0, 0.0]), make_group("b#0", [0.0, 0.0])])
+    write_prompts(tmp_path, "difficulty", 1, [make_group("a#0", [1.0, 0.0]), make_group("b#0", [0.0, 0.0])])
     assert cli.main(["data", "difficulty", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["domain", "prompts", "visits", "first", "last", "never", "always"]
