@@ -106,10 +106,10 @@ def measure(model: Any, old: torch.Tensor, reference: torch.Tensor, rows: TokenB
     ratio = (chosen[0] - chosen[1]).exp()
     terms = {
         "exact": mean((current.exp() * (current - reference)).sum(-1)),
-        "plain": mean(kl_estimate(chosen[0], chosen[2], KlEstimator.k3)),
+        "plain": mean(kl_estimate(chosen[2] - chosen[0], KlEstimator.k3)),
         "weighted": mean(weighted_kl_penalty(chosen[0], chosen[2], ratio, torch.ones(()), ARMS["weighted"])),
         # What the plain term pulls towards in expectation, over all tokens that the old policy might have drawn.
-        "plain_expected": mean((old.exp() * kl_estimate(current, reference, KlEstimator.k3)).sum(-1)),
+        "plain_expected": mean((old.exp() * kl_estimate(reference - current, KlEstimator.k3)).sum(-1)),
     }
     gradients = {name: flat(term, model) for name, term in terms.items()}
     found = {f"{name}_kl": term.item() for name, term in terms.items()}

@@ -9,20 +9,24 @@ from nemo_prorl.algorithm.numerics import exp
 from nemo_prorl.config import AlgorithmConfig, KlEstimator
 
 
-def kl_estimate(
-    current_logprobs: torch.Tensor, reference_logprobs: torch.Tensor, estimator: KlEstimator
-) -> torch.Tensor:
-    """Returns estimates of KL(current || reference) in nats, elementwise, from the log-probabilities of tokens drawn
-    from current (http://joschu.net/blog/kl-approx.html).
+def kl_estimate(log_ratio: torch.Tensor, estimator: KlEstimator) -> torch.Tensor:
+    """Returns estimates of KL(current || reference) in nats, elementwise, from d = log(reference / current) of tokens
+    drawn from current (http://joschu.net/blog/kl-approx.html).
 
-    With d = log(reference / current): k1 = -d, unbiased, of either sign; k2 = d^2 / 2, biased, small variance;
+    k1 = -d, unbiased, of either sign; k2 = d^2 / 2, biased, small variance;
     k3 = exp(d) - d - 1 (ProRL eq. 5), unbiased, never negative.
 
     In the loss each is differentiated directly, with slopes 1, -d and 1 - exp(d). In expectation over tokens drawn from
     current these are 0 (k1 does not pull towards the reference at all), the gradient of the KL itself (k2), and that of
     the reverse KL(reference || current) (k3).
     """
-    return _from_log_ratio(reference_logprobs - current_logprobs, estimator)
+    match estimator:
+        case KlEstimator.k1:
+            return -log_ratio
+        case KlEstimator.k2:
+            return 0.5 * log_ratio.square()
+        case KlEstimator.k3:
+            return exp(log_ratio) - log_ratio - 1.0
 
 
 def kl_penalty(
@@ -34,7 +38,7 @@ def kl_penalty(
     is active (`kl_is_clamped`), a token's KL counts in the value of the loss and its gradient is exactly 0.
     """
     log_ratio = _clamped(reference_logprobs - current_logprobs, config.kl_clamp_log_ratio)
-    return _clamped(_from_log_ratio(log_ratio, config.kl_estimator), config.kl_clamp_value)
+    return _clamped(kl_estimate(log_ratio, config.kl_estimator), config.kl_clamp_value)
 
 
 def weighted_kl_penalty(
@@ -62,18 +66,8 @@ def kl_is_clamped(
 ) -> torch.Tensor:
     """Returns a boolean tensor, elementwise: where a clamp of `kl_penalty` is active."""
     log_ratio = reference_logprobs - current_logprobs
-    value = _from_log_ratio(_clamped(log_ratio, config.kl_clamp_log_ratio), config.kl_estimator)
+    value = kl_estimate(_clamped(log_ratio, config.kl_clamp_log_ratio), config.kl_estimator)
     return _is_beyond(log_ratio, config.kl_clamp_log_ratio) | _is_beyond(value, config.kl_clamp_value)
-
-
-def _from_log_ratio(log_ratio: torch.Tensor, estimator: KlEstimator) -> torch.Tensor:
-    match estimator:
-        case KlEstimator.k1:
-            return -log_ratio
-        case KlEstimator.k2:
-            return 0.5 * log_ratio.square()
-        case KlEstimator.k3:
-            return exp(log_ratio) - log_ratio - 1.0
 
 
 def _clamped(values: torch.Tensor, bound: float) -> torch.Tensor:

@@ -123,7 +123,7 @@ def update_statistics(
         "objective/clip_low_fraction": bindings.low,
         "objective/clip_high_fraction": bindings.high,
         "objective/dual_clip_fraction": bindings.dual,
-        "objective/approx_kl_to_old": kl_estimate(old, current, KlEstimator.k3),
+        "objective/approx_kl_to_old": kl_estimate(current - old, KlEstimator.k3),
         "objective/importance_weight_mean": importance.weight_BT,
         "objective/importance_limited_fraction": importance.limited_BT,
     }
@@ -193,12 +193,12 @@ def _effective_samples(
 
 
 def sampler_agreement(
-    sampler_logprobs: FloatArray | Sequence[FloatArray], old_logprobs: FloatArray | Sequence[FloatArray]
+    sampler_logprobs: Sequence[FloatArray], old_logprobs: Sequence[FloatArray]
 ) -> UpdateStatistics:
     """Returns how far the sampler's log-probabilities are from the trainer's for the same tokens and weights, in nats.
 
-    sampler_logprobs, old_logprobs: of response tokens only; one array, or one [R] array per rollout. Metrics:
-    sampler/logprob_abs_diff_mean, _p99 and _max. Raises ValueError if they are not of the same tokens.
+    sampler_logprobs, old_logprobs: one [R] array per rollout. Metrics: sampler/logprob_abs_diff_mean, _p99 and _max.
+    Raises ValueError if they are not of the same tokens.
     """
     sampler, old = _flat(sampler_logprobs), _flat(old_logprobs)
     if sampler.shape != old.shape:
@@ -276,7 +276,5 @@ def _sum(values: _Values) -> tuple[float, int]:
     return float(values.sum()), len(values)
 
 
-def _flat(arrays: FloatArray | Sequence[FloatArray]) -> _Values:
-    if isinstance(arrays, np.ndarray):
-        return arrays.ravel().astype(np.float64)
+def _flat(arrays: Sequence[FloatArray]) -> _Values:
     return np.concatenate([np.zeros(0), *arrays], dtype=np.float64)

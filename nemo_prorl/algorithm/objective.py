@@ -113,17 +113,10 @@ def token_shares(
 
 def _check_shapes(current_logprobs_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch) -> None:
     expected = batch.tokens.response_mask_BT.shape
-    for name, shape in (
-        ("current_logprobs_BT", current_logprobs_BT.shape),
-        ("entropy_BT", entropy_BT.shape),
-        ("sampler_logprobs_BT", batch.sampler_logprobs_BT.shape),
-        ("old_logprobs_BT", expected if batch.old_logprobs_BT is None else batch.old_logprobs_BT.shape),
-        (
-            "reference_logprobs_BT",
-            expected if batch.reference_logprobs_BT is None else batch.reference_logprobs_BT.shape,
-        ),
-    ):
-        if tuple(shape) != expected:
-            raise ValueError(f"{name} has shape {tuple(shape)}, the response mask {expected}")
-    if batch.advantages_B.shape != expected[:1]:
-        raise ValueError(f"advantages_B has shape {batch.advantages_B.shape}, the batch {expected[0]} rows")
+    of_batch = ("sampler_logprobs_BT", "old_logprobs_BT", "reference_logprobs_BT", "advantages_B")
+    arrays = {name: getattr(batch, name) for name in of_batch}
+    arrays |= {"current_logprobs_BT": current_logprobs_BT, "entropy_BT": entropy_BT}
+    for name, array in arrays.items():
+        wanted = expected[:1] if name == "advantages_B" else expected
+        if array is not None and tuple(array.shape) != wanted:
+            raise ValueError(f"{name} has shape {tuple(array.shape)}, and the response mask {expected}")

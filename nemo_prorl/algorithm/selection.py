@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
 
 from nemo_prorl.config import InformativeBy
 from nemo_prorl.types import RolloutGroup
@@ -23,15 +22,6 @@ class Informativeness(StrEnum):
     """Overlong filtering keeps every rollout of the group out of the loss."""
     service_failure = "service_failure"
     """Fewer than two rollouts were graded: there is nothing to compare, through no fault of the policy."""
-
-
-class Kept(NamedTuple):
-    """The groups that dynamic sampling keeps, out of all rounds of a step so far."""
-
-    indices: tuple[int, ...]
-    """Indices of the groups to train on, in prompt order."""
-    surplus: tuple[int, ...]
-    """Indices of further informative groups, whose sampling and grading were wasted."""
 
 
 def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
@@ -60,17 +50,17 @@ def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
     return Informativeness.all_equal
 
 
-def keep_first(kinds_in_prompt_order: Sequence[Informativeness], needed: int) -> Kept:
-    """Returns the first `needed` informative groups in the order in which their prompts were drawn.
+def keep_first(
+    kinds_in_prompt_order: Sequence[Informativeness], needed: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the indices of the first `needed` informative groups, in the order in which their prompts were drawn, and
+    of the further ones, whose sampling and grading were wasted.
 
     Prompt order is fixed before sampling, so it does not matter which group finished first: taking the first to finish
-    would favour prompts with short answers. Returns fewer than `needed` if there are no more. Raises ValueError if
-    `needed` is negative.
+    would favour prompts with short answers. Returns fewer than `needed` if there are no more.
     """
-    if needed < 0:
-        raise ValueError(f"needed must not be negative, got {needed}")
     informative = [i for i, kind in enumerate(kinds_in_prompt_order) if kind is Informativeness.informative]
-    return Kept(indices=tuple(informative[:needed]), surplus=tuple(informative[needed:]))
+    return tuple(informative[:needed]), tuple(informative[needed:])
 
 
 def known_to_be_kept(

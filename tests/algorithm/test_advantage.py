@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 from nemo_prorl.algorithm.advantage import group_advantages, response_kl, rewards_after_kl, step_advantages
 from nemo_prorl.config import Advantage, AlgorithmConfig, KlEstimator, KlIn
-from nemo_prorl.types import Finish, Prompt, RolloutGroup, RolloutOutline, ScoredRollout
-from reward.protocol import GradeStatus, ScoreResult
+from nemo_prorl.types import RolloutGroup
 from tests.algorithm.oracle import oracle_kl
+from tests.training.conftest import make_group
 
 REWARDS = st.lists(st.integers(0, 100).map(lambda i: i / 100), min_size=2, max_size=32)
 
@@ -103,28 +104,13 @@ def test_rewards_that_are_no_numbers_are_refused(bad):
 # --- A whole step -----------------------------------------------------------------------------------------------------
 
 
-def group_of(
-    rewards: list[float],
-    num_tokens: list[int],
-    *,
-    filtered: tuple[int, ...] = (),
-) -> RolloutGroup:
-    prompt = Prompt(uid="p", domain="math", source="s", text="", token_ids=(1,), task={})
-    verdict = ScoreResult(request_id="r", status=GradeStatus.graded, score=0.5, verdict="")
-
-    members = tuple(
-        ScoredRollout(
-            rollout=RolloutOutline(
-                prompt=prompt, sibling=i, num_tokens=n, finish=Finish.stop, policy_version=0,
-                has_malformed_thought=False,
-            ),
-            verdict=verdict,
-            reward=reward,
-            in_loss=i not in filtered,
-        )
-        for i, (reward, n) in enumerate(zip(rewards, num_tokens, strict=True))
-    )  # fmt: skip
-    return RolloutGroup(prompt=prompt, members=members)
+def group_of(rewards: list[float], num_tokens: list[int], *, filtered: tuple[int, ...] = ()) -> RolloutGroup:
+    made = make_group("p", rewards)
+    members = (
+        replace(member, rollout=replace(member.rollout, num_tokens=n), in_loss=i not in filtered)
+        for i, (member, n) in enumerate(zip(made.members, num_tokens, strict=True))
+    )
+    return replace(made, members=tuple(members))
 
 
 STEPS = st.lists(

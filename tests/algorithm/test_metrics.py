@@ -45,13 +45,8 @@ def report_on(batch: TrainBatch, seed: int, outside: float = 0.0) -> UpdateRepor
 
 
 def rows_of(report: UpdateReport, rows: list[int], width: int) -> UpdateReport:
-    return UpdateReport(
-        loss=report.loss,
-        grad_norm=report.grad_norm,
-        learning_rate=report.learning_rate,
-        current_logprobs_BT=report.current_logprobs_BT[rows, :width],
-        entropy_BT=report.entropy_BT[rows, :width],
-    )
+    current, entropy = report.current_logprobs_BT[rows, :width], report.entropy_BT[rows, :width]
+    return dataclasses.replace(report, current_logprobs_BT=current, entropy_BT=entropy)
 
 
 def empirical_quantile(values: list[float], share: float) -> float:
@@ -73,16 +68,8 @@ def oracle(report: UpdateReport, batch: TrainBatch, config: AlgorithmConfig) -> 
                 names = ("old_logprobs_BT", "sampler_logprobs_BT", "reference_logprobs_BT")
                 old, sampler, reference = (float(getattr(batch, name)[b, t]) for name in names)
                 current = float(report.current_logprobs_BT[b, t])
-                rows.append(
-                    (
-                        current,
-                        old,
-                        sampler,
-                        reference,
-                        float(report.entropy_BT[b, t]),
-                        float(batch.advantages_B[b]),
-                    )
-                )
+                entropy, advantage = float(report.entropy_BT[b, t]), float(batch.advantages_B[b])
+                rows.append((current, old, sampler, reference, entropy, advantage))
     ratios = [math.exp(current - old) for current, old, *_ in rows]
     advantages = [a for *_, a in rows]
     weights = [math.exp(old - sampler) for _, old, sampler, *_ in rows]
@@ -317,6 +304,9 @@ def test_the_limits_of_each_token_equal_the_loop(mode, random_batch):
     assert len(seen) > 3
 
 
+RATIOS = ("ratio_mean", "ratio_min", "ratio_max", "ratio_p99")
+
+
 def test_a_nan_is_shown_not_hidden(random_batch):
     """In whichever token and replica it is."""
     for position in range(3):
@@ -326,14 +316,7 @@ def test_a_nan_is_shown_not_hidden(random_batch):
         parts = [update_statistics(*pair, CONFIG) for pair in zip(reports, batches, strict=True)]
         for order in (parts, parts[::-1]):
             merged = merge_statistics(order)
-            for name in (
-                "kl_to_reference",
-                "ratio_mean",
-                "ratio_min",
-                "ratio_max",
-                "ratio_p99",
-                "effective_sample_share",
-            ):
+            for name in ("kl_to_reference", *RATIOS, "effective_sample_share"):
                 assert math.isnan(merged[f"objective/{name}"]), name
             assert not math.isnan(merged["objective/entropy"])
 
@@ -395,7 +378,7 @@ def test_sampler_agreement_over_replicas():
         abs(float(a) - float(b)) for s, o in zip(sampler, old, strict=True) for a, b in zip(s, o, strict=True)
     ]
     merged = merge_statistics(
-        [sampler_agreement(sampler[:3], old[:3]), sampler_agreement(sampler[3], old[3])]
+        [sampler_agreement(sampler[:3], old[:3]), sampler_agreement(sampler[3:], old[3:])]
     )
     assert merged == pytest.approx(
         {

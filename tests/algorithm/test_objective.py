@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.objective import policy_loss, supervised_loss
+from nemo_prorl.algorithm.objective import policy_loss, supervised_loss, token_shares
 from nemo_prorl.config import (
     Aggregation,
     AlgorithmConfig,
@@ -196,3 +198,98 @@ def test_loss_and_gradient_do_not_depend_on_the_split(seed, cuts, config, random
         torch.testing.assert_close(
             *(gradients(x, current)[0] for x in (split, whole)), rtol=1e-12, atol=1e-14
         )
+
+
+# --- Numbers of other trainers' own tests; test_peers.py has those of their code --------------------------------------
+
+
+def test_vectors_of_nemo_rl_and_skyrl_dual_clip(make_batch):
+    """NVIDIA-NeMo/RL tests/unit/algorithms/test_loss_functions.py, test_clipped_pg_loss_dual_clip; SkyRL
+    tests/train/algorithms/test_losses.py has the sum, 12.5. Each token is a rollout of its own."""
+    batch = make_batch(advantages=[1.0, -1.0, -4.0], old=[[-1.0], [-1.0], [-3.0]], num_prompt_tokens=0)
+    current, totals = torch.tensor([[-1.69315], [-1.0], [-0.69741]]), Totals(num_tokens=3, num_rollouts=3)
+    for dual_clip, expected in ((3.0, 12.5), (0.0, -0.5 + 1.0 + 40.0)):
+        config = replace(BARE, dual_clip=dual_clip)
+        loss = policy_loss(current, current, batch, totals, config=config, entropy_coefficient=0.0)
+        assert loss.item() == pytest.approx(expected / 3, rel=1e-4)
+
+
+OPENRLHF_LOSSES = {
+    Aggregation.token_mean: ([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0], [7.0, 0.0, 0.0]], [2, 3, 1], 22.0 / 6),
+    Aggregation.sequence_mean_token_mean: (
+        [[1.0, 3.0, 9.0], [2.0, 4.0, 0.0], [8.0, 0.0, 0.0]],
+        [2, 2, 1],
+        (2.0 + 3.0 + 8.0) / 3,
+    ),
+    # verl tests/trainer/ppo/test_loss_aggregation_on_cpu.py, test_token_sum...: the sum over two rollouts is 13.
+    Aggregation.sequence_mean_token_sum: ([[1.0, 2.0, 30.0], [4.0, 6.0, 50.0]], [2, 2], 13.0 / 2),
+}
+
+
+@pytest.mark.parametrize("aggregation", Aggregation)
+def test_vectors_of_openrlhf_and_verl_aggregation(aggregation):
+    """OpenRLHF tests/test_loss_aggregation.py: the loss of the whole batch, and the sum of two ranks' shares."""
+    losses, lengths, expected = OPENRLHF_LOSSES[aggregation]
+    loss_BT = torch.tensor(losses).double()
+    mask_BT = torch.arange(3) < torch.tensor(lengths)[:, None]
+    totals = Totals(num_tokens=sum(lengths), num_rollouts=len(lengths))
+    assert (loss_BT * token_shares(mask_BT, totals, aggregation)).sum().item() == pytest.approx(expected)
+    ranks = [
+        (loss_BT[rows] * token_shares(mask_BT[rows], totals, aggregation)).sum()
+        for rows in ([0], [1, 2][: len(lengths) - 1])
+    ]
+    assert sum(ranks).item() == pytest.approx(expected)
+
+
+def test_vectors_of_nemo_rl_supervised(make_batch):
+    """NVIDIA-NeMo/RL test_nll_loss: 0 where the tokens are certain, 999 where each has log-probability -999."""
+    batch = make_batch(advantages=[0.0], old=[[0.0, 0.0]])
+    for value in (0.0, -999.0):
+        current = torch.full((1, 4), value)
+        assert supervised_loss(current, current, batch, Totals(num_tokens=2, num_rollouts=1)).item() == -value
+
+
+# --- Precision, and input that is refused -----------------------------------------------------------------------------
+
+
+def test_bf16_log_probabilities_are_computed_with_in_float32(random_batch, totals_of):
+    batch = random_batch(4, [6, 3])
+    current = torch.tensor(batch.old_logprobs_BT * 1.05).bfloat16().requires_grad_()
+    arguments = batch, totals_of(batch)
+    config = AlgorithmConfig(kl_beta=0.1)
+    loss = policy_loss(current, current, *arguments, config=config, entropy_coefficient=0.0)
+    assert loss.dtype == torch.float32
+    assert torch.autograd.grad(loss, current)[0].dtype == torch.bfloat16
+    exact = policy_loss(
+        current.detach().double(), current.double(), *arguments, config=config, entropy_coefficient=0.0
+    )
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["current_logprobs_BT", "entropy_BT", "reference_logprobs_BT", "advantages_B"]
+)
+def test_shapes_that_do_not_fit_are_refused(wrong, random_batch, totals_of):
+    """Broadcasting would turn them into a plausible number."""
+    batch = random_batch(4, [6, 3])
+    current = entropy = torch.zeros(batch.tokens.response_mask_BT.shape)
+    if wrong == "current_logprobs_BT":
+        current = current[:1]
+    elif wrong == "entropy_BT":
+        entropy = entropy[:, :1]
+    else:
+        object.__setattr__(batch, wrong, getattr(batch, wrong)[:1])
+    with pytest.raises(ValueError, match=wrong):
+        policy_loss(current, entropy, batch, totals_of(batch), config=BARE, entropy_coefficient=0.0)
+
+
+@pytest.mark.parametrize("aggregation", Aggregation)
+def test_an_update_of_nothing_is_refused(aggregation, random_batch):
+    batch = random_batch(4, [2])
+    current = torch.zeros(batch.tokens.response_mask_BT.shape)
+    totals = Totals(num_tokens=0, num_rollouts=0)
+    loss: Callable[..., torch.Tensor] = partial(policy_loss, config=AlgorithmConfig(aggregation=aggregation))
+    with pytest.raises(ValueError, match="size of the update"):
+        loss(current, current, batch, totals, entropy_coefficient=0.0)
+    with pytest.raises(ValueError, match="size of the update"):
+        supervised_loss(current, current, batch, totals)

@@ -18,6 +18,18 @@ from tests.algorithm.oracle import BARE, current_and_entropy, gradients
 NOT_MOVED = torch.zeros(())
 
 
+def loss_and_slope(make_batch, config, advantage, old, now, sampler=None) -> tuple[float, float]:
+    """Returns the loss of a token, from its log-probabilities, and the derivative by the current one."""
+    sampled = None if sampler is None else [[sampler]]
+    batch = make_batch(advantages=[advantage], old=[[old]], sampler=sampled, num_prompt_tokens=1)
+    current = torch.tensor([[0.0, now]], dtype=torch.float64, requires_grad=True)
+    totals = Totals(num_tokens=1, num_rollouts=1)
+    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
+    (gradient,) = gradients(loss, current)
+    assert gradient[0, 0] == 0.0, "outside the response"
+    return loss.item(), gradient[0, 1].item()
+
+
 @pytest.mark.parametrize(
     ("advantage", "ratio", "slope"),
     [
@@ -39,34 +51,17 @@ NOT_MOVED = torch.zeros(())
     ],
 )
 def test_the_clip_stops_the_gradient_exactly(advantage, ratio, slope, make_batch):
-    batch = make_batch(advantages=[advantage], old=[[-1.0]], num_prompt_tokens=1)
-    current = torch.tensor([[0.0, -1.0 + math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     config = AlgorithmConfig(clip_low=0.2, clip_high=0.4, dual_clip=0.0, kl_beta=0.0)
-    loss = policy_loss(
-        current,
-        torch.zeros(1, 2),
-        batch,
-        Totals(num_tokens=1, num_rollouts=1),
-        config=config,
-        entropy_coefficient=0.0,
-    )
-    (gradient,) = gradients(loss, current)
-    if slope == 0.0:
-        assert gradient.tolist() == [[0.0, 0.0]]
-    else:
-        assert gradient[0, 1].item() == pytest.approx(-slope, rel=1e-9)
+    _, found = loss_and_slope(make_batch, config, advantage, -1.0, -1.0 + math.log(ratio))
+    assert found == (0.0 if slope == 0.0 else pytest.approx(-slope, rel=1e-9))
 
 
 @pytest.mark.parametrize(("ratio", "stops"), [(2.9, False), (3.1, True), (0.5, True)])
 def test_dual_clip_stops_the_gradient_exactly(ratio, stops, make_batch):
     """Beyond c = 3 for a negative advantage, in addition to the ordinary clip below 1 - 0.2."""
-    batch = make_batch(advantages=[-1.0], old=[[-2.0]], num_prompt_tokens=1)
-    current = torch.tensor([[0.0, -2.0 + math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     config = AlgorithmConfig(kl_beta=0.0, dual_clip=3.0)
-    totals = Totals(num_tokens=1, num_rollouts=1)
-    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
-    (gradient,) = gradients(loss, current)
-    assert gradient[0, 1].item() == (0.0 if stops else pytest.approx(ratio, rel=1e-9))
+    _, slope = loss_and_slope(make_batch, config, -1.0, -2.0, -2.0 + math.log(ratio))
+    assert slope == (0.0 if stops else pytest.approx(ratio, rel=1e-9))
 
 
 @given(
@@ -144,14 +139,11 @@ def test_gspo_has_the_gradient_of_its_token_variant(aggregation, random_batch, t
     [(0.5, 0.2, 0.8), (0.5, 1.0, 0.5), (1e-9, 1.0, 1e-9), (1.0, 0.2, 1.0), (1.3, 0.2, 1.3), (9.0, 0.2, 1.4)],
 )
 def test_cispo_clips_the_weight_and_keeps_the_gradient(advantage, ratio, clip_low, weight, make_batch):
-    batch = make_batch(advantages=[advantage], old=[[-1.0]], num_prompt_tokens=1)
     now = -1.0 + math.log(ratio)
-    current = torch.tensor([[0.0, now]], dtype=torch.float64, requires_grad=True)
     config = AlgorithmConfig(kl_beta=0.0, objective=Objective.cispo, clip_low=clip_low, clip_high=0.4)
-    totals = Totals(num_tokens=1, num_rollouts=1)
-    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
-    assert loss.item() == pytest.approx(-weight * advantage * now, rel=1e-9)
-    assert gradients(loss, current)[0].tolist() == [[0.0, pytest.approx(-weight * advantage, rel=1e-9)]]
+    loss, slope = loss_and_slope(make_batch, config, advantage, -1.0, now)
+    assert loss == pytest.approx(-weight * advantage * now, rel=1e-9)
+    assert slope == pytest.approx(-weight * advantage, rel=1e-9)
 
 
 def test_cispo_counts_the_weights_that_it_clips_on_either_side():
@@ -181,13 +173,9 @@ def test_cispo_counts_the_weights_that_it_clips_on_either_side():
 def test_dppo_bounds_the_probability_not_the_ratio(sampled, now, advantage, bound, make_batch):
     """The same conditions as prime-rl's `default_loss_fn` with 0.2 and 0.2. The trainer's old probability is the
     sampler's."""
-    batch = make_batch(advantages=[advantage], old=[[math.log(sampled)]], num_prompt_tokens=1)
-    current = torch.tensor([[0.0, math.log(now)]], dtype=torch.float64, requires_grad=True)
     config = AlgorithmConfig(kl_beta=0.0, objective=Objective.dppo, clip_low=0.2, clip_high=0.2)
-    totals = Totals(num_tokens=1, num_rollouts=1)
-    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
-    slope = 0.0 if bound else -advantage * now / sampled
-    assert gradients(loss, current)[0].tolist() == [[0.0, pytest.approx(slope, rel=1e-5)]]
+    _, slope = loss_and_slope(make_batch, config, advantage, math.log(sampled), math.log(now))
+    assert slope == pytest.approx(0.0 if bound else -advantage * now / sampled, rel=1e-5)
     bindings = clip_bindings(
         torch.tensor([now / sampled]), torch.tensor([now - sampled]), torch.tensor([advantage]), config
     )
@@ -197,11 +185,5 @@ def test_dppo_bounds_the_probability_not_the_ratio(sampled, now, advantage, boun
 
 def test_dppo_compares_with_the_policy_that_sampled(make_batch):
     """The trainer's old policy has the current probability, but the sampler's was 0.3 lower."""
-    batch = make_batch(
-        advantages=[1.0], old=[[math.log(0.7)]], sampler=[[math.log(0.4)]], num_prompt_tokens=1
-    )
-    current = torch.tensor([[0.0, math.log(0.7)]], dtype=torch.float64, requires_grad=True)
     config = AlgorithmConfig(kl_beta=0.0, objective=Objective.dppo, clip_high=0.2)
-    totals = Totals(num_tokens=1, num_rollouts=1)
-    loss = policy_loss(current, torch.zeros(1, 2), batch, totals, config=config, entropy_coefficient=0.0)
-    assert not gradients(loss, current)[0].any()
+    assert loss_and_slope(make_batch, config, 1.0, math.log(0.7), math.log(0.7), math.log(0.4))[1] == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +12,8 @@ from hypothesis import strategies as st
 from nemo_prorl.algorithm.selection import Informativeness, keep_first, known_to_be_kept
 from nemo_prorl.algorithm.selection import classify as classify_by
 from nemo_prorl.config import InformativeBy
-from nemo_prorl.types import Finish, Prompt, RolloutGroup, RolloutOutline, ScoredRollout
-from reward.protocol import GradeStatus, ScoreResult
-
-PROMPT = Prompt(uid="p#0", domain="math", source="s", text="?", token_ids=(1,), task={})
+from nemo_prorl.types import RolloutGroup
+from tests.training.conftest import make_group
 
 
 def classify(group: RolloutGroup, by: InformativeBy = InformativeBy.score) -> Informativeness:
@@ -27,23 +26,10 @@ def group(
     num_failed: int = 0,
     in_loss: Sequence[bool] | None = None,
 ) -> RolloutGroup:
-    members = tuple(
-        ScoredRollout(
-            rollout=RolloutOutline(
-                prompt=PROMPT,
-                sibling=i,
-                num_tokens=1,
-                finish=Finish.stop,
-                policy_version=0,
-                has_malformed_thought=False,
-            ),
-            verdict=ScoreResult(request_id=str(i), status=GradeStatus.graded, score=score, verdict="graded"),
-            reward=reward,
-            in_loss=in_loss is None or in_loss[i],
-        )
-        for i, (score, reward) in enumerate(zip(scores, scores if rewards is None else rewards, strict=True))
-    )
-    return RolloutGroup(prompt=PROMPT, members=members, num_failed=num_failed)
+    made = make_group("p#0", [*scores, *[None] * num_failed])
+    each = zip(made.members, rewards or scores, in_loss or [True] * len(scores), strict=True)
+    members = (replace(member, reward=reward, in_loss=counts) for member, reward, counts in each)
+    return replace(made, members=tuple(members))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +123,7 @@ def test_keeps_the_first_informative_in_prompt_order(kinds, needed):
 @settings(deadline=None)
 def test_what_is_decided_early_is_what_is_decided_in_the_end(kinds, needed, order):
     """Verdicts come in any order; no group is undecided longer than necessary."""
-    kept = keep_first(kinds, needed).indices
+    kept = keep_first(kinds, needed)[0]
     known = [None] * len(kinds)
     for index in order.sample(range(len(kinds)), len(kinds)):
         decided = known_to_be_kept(known, needed)
@@ -146,13 +132,8 @@ def test_what_is_decided_early_is_what_is_decided_in_the_end(kinds, needed, orde
             if is_kept is None:  # the missing verdicts could make it informative or not
                 best, worst = Informativeness.informative, Informativeness.all_wrong
                 before = [kind or worst for kind in known[:place]]
-                assert place in keep_first([*before, known[place] or best], needed).indices
+                assert place in keep_first([*before, known[place] or best], needed)[0]
                 before = [kind or best for kind in known[:place]]
-                assert place not in keep_first([*before, known[place] or worst], needed).indices
+                assert place not in keep_first([*before, known[place] or worst], needed)[0]
         known[index] = kinds[index]
     assert known_to_be_kept(known, needed) == [place in kept for place in range(len(kinds))]
-
-
-def test_a_negative_need_is_refused():
-    with pytest.raises(ValueError, match="negative"):
-        keep_first([Informativeness.informative], -1)
