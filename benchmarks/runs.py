@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.cluster import local_ranks
-from nemo_prorl.demo.build import BASE, is_built
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text
 
@@ -38,8 +37,7 @@ COLOURS = ("#3f6fa3", "#b0413e", "#4f8a57", "#d99a3d", "#7b5ea7", "#8a8a8a")
 
 def build_tiny_policy() -> None:
     """Builds the policy of conf/laptop.yaml, unless it exists."""
-    if not is_built(BASE):
-        subprocess.run([sys.executable, "-m", "nemo_prorl.demo.build", str(BASE)], check=True)
+    subprocess.run([sys.executable, "-m", "nemo_prorl.demo.build"], check=True)
 
 
 def train(

@@ -8,12 +8,12 @@ is left.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import random
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nemo_prorl.data.rows import Row, write_rows
@@ -24,6 +24,8 @@ BASE = Path("runs/tiny")
 """The folder in which conf/laptop.yaml expects the policy and its prompts."""
 BASE_POLICY = Path(__file__).parent / "base_policy"
 """The shipped policy, in Hugging Face format."""
+FILES = (Path(__file__), Path(tasks.__file__), BASE_POLICY / "model.safetensors")
+"""Determine what is built."""
 SEED = 1
 NUM_TRAIN, NUM_HELD_OUT, NUM_VALIDATION = 600, 16, 8
 """Problems of a level, in each use; the validation problems are the first of the held-out ones."""
@@ -57,10 +59,15 @@ def measured_file(folder: Path) -> Path:
     return folder / "data/measured.parquet"
 
 
-def is_built(folder: Path) -> bool:
-    """Returns whether the folder was built by the present version of the code."""
+def is_built(folder: Path, files: Sequence[Path] = FILES) -> bool:
+    """Returns whether the folder was built by the present content of these files."""
     marker = folder / "built_by"
-    return marker.is_file() and marker.read_text(encoding="utf-8") == _fingerprint()
+    return marker.is_file() and marker.read_text(encoding="utf-8") == fingerprint(files)
+
+
+def fingerprint(files: Sequence[Path] = FILES) -> str:
+    """Returns a hash of the content of these files."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def build(folder: Path) -> None:
@@ -81,7 +88,7 @@ def build(folder: Path) -> None:
     write_rows(measured_file(aside), measured)
     write_rows(validation_file(aside), validation)
     shutil.copytree(BASE_POLICY, policy_folder(aside))
-    (aside / "built_by").write_text(_fingerprint(), encoding="utf-8")
+    (aside / "built_by").write_text(fingerprint(), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     os.replace(aside, folder)
@@ -108,27 +115,7 @@ def _first_file(level: tasks.Level) -> int:
     return next(number for number, largest in enumerate(LARGEST) if size <= largest[name])
 
 
-def _fingerprint() -> str:
-    """Returns a hash of the files that determine what is built."""
-    here = Path(__file__).parent
-    files = (here / "build.py", here / "tasks.py", BASE_POLICY / "model.safetensors")
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def main() -> None:
-    """Parses the command line and builds."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nemo_prorl.demo.build",
-        description="Writes the prompts and the base policy of the demo and of conf/laptop.yaml into a folder, which "
-        "is replaced.",
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help=f"conf/laptop.yaml reads {BASE}")
-    options = parser.parse_args()
-    folder: Path = options.folder
-    if folder.exists() and not (folder / "built_by").is_file():
-        parser.error(f"{folder} exists and was not written by this command: name another folder")
-    build(folder)
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__" and not is_built(BASE):
+    if BASE.exists() and not (BASE / "built_by").is_file():
+        sys.exit(f"error: {BASE} exists and was not written by this command: move it away")
+    build(BASE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -16,6 +15,7 @@ import psutil
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import RowFile, write_rows
 from nemo_prorl.demo import language_tasks, smollm2
+from nemo_prorl.demo.build import fingerprint, is_built
 from nemo_prorl.demo.language_tasks import (
     HELD_OUT_TOPICS,
     KINDS,
@@ -31,6 +31,8 @@ from nemo_prorl.run_folder.storage import replace_text
 
 BASE = Path("runs/smollm2")
 """The folder in which conf/smollm2.yaml expects the model and its prompts."""
+FILES = (Path(__file__), Path(language_tasks.__file__), language_tasks.DATA)
+"""Determine the prompts."""
 TRAIN_FILES = ("one-rule.parquet", "two-rules.parquet", "arithmetic.parquet")
 """In its folder data, in the order of KINDS."""
 NUM_STEPS, NUM_SAMPLES = 15, 8
@@ -53,8 +55,7 @@ def demo(*, smoke: bool, num_steps: int) -> Demo:
     options = [f"trainer.num_steps={2 if smoke else num_steps}", f"trainer.cpu_threads={NUM_THREADS}"]
     return Demo(
         config_name="smollm2",
-        build=["nemo_prorl.demo.language"],
-        is_built=is_built,
+        build=__name__,
         policy=BASE / "model",
         measured=BASE / "data/measured.parquet",
         stages=[[*options, *(SMOKE if smoke else ())]],
@@ -79,20 +80,14 @@ About {minutes} minutes on two cores, with {8 * NUM_RANKS} GB of memory. The sam
 continues an interrupted demo; --steps N trains longer or shorter."""
 
 
-def is_built() -> bool:
-    """Returns whether model and prompts were written by the present version of the code."""
-    marker = BASE / "built_by"
-    return marker.is_file() and marker.read_text(encoding="utf-8") == _fingerprint()
-
-
 def build() -> None:
     """Writes the model and the prompt files, unless they are there. Raises ConfigError as `smollm2.write_model`."""
-    if is_built():
+    if is_built(BASE, FILES):
         return
     if not (BASE / "model").is_dir():
         smollm2.write_model(BASE / "model", BASE)
     write_prompts(BASE / "data")
-    replace_text(BASE / "built_by", _fingerprint())
+    replace_text(BASE / "built_by", fingerprint(FILES))
 
 
 def write_prompts(folder: Path) -> None:
@@ -106,12 +101,6 @@ def write_prompts(folder: Path) -> None:
         held_out += instructions(HELD_OUT_TOPICS, number, count=NUM_HELD_OUT, split="held_out")
     write_rows(folder / "measured.parquet", held_out)
     write_rows(folder / "validation.parquet", held_out[::2])
-
-
-def _fingerprint() -> str:
-    """Returns a hash of the files that determine the prompts."""
-    files = (Path(__file__), Path(language_tasks.__file__), language_tasks.DATA)
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def show(out: Path, records: Records, before: Counts, after: Counts, k: int) -> dict[str, Any]:

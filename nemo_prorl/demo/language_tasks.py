@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,14 @@ SHOWN = (("6 + 7", 13), ("12 - 4", 8))
 """Calculations that the prompt shows with their answers. Without them the base hardly ever writes a box."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleWording:
-    """One of IFEval's rules: how a prompt asks for it, its id, and its arguments."""
-
-    text: str
-    name: str
-    arguments: Mapping[str, Any]
-
-
 DATA = Path(__file__).with_suffix(".yaml")
 _CONTENT = yaml.safe_load(DATA.read_text(encoding="utf-8"))
 TRAIN_TOPICS: Sequence[str] = _CONTENT["train_topics"]
 HELD_OUT_TOPICS: Sequence[str] = _CONTENT["held_out_topics"]
-RULES = tuple(
-    tuple(RuleWording(wording["text"], name, wording["arguments"]) for wording in wordings)
-    for name, wordings in _CONTENT["rules"].items()
-)
-"""Wordings of each kind of rule."""
+RULES: Sequence[Sequence[Mapping[str, Any]]] = [
+    [{"name": name, **wording} for wording in wordings] for name, wordings in _CONTENT["rules"].items()
+]
+"""Wordings of each kind of IFEval's rules: its name, the text by which a prompt asks for it, and its arguments."""
 
 
 def instructions(topics: Sequence[str], num_rules: int, *, count: int, split: str) -> Iterator[Row]:
@@ -52,7 +41,7 @@ def instructions(topics: Sequence[str], num_rules: int, *, count: int, split: st
     while len(seen) < count:
         rules = [stream.choice(wordings) for wordings in stream.sample(RULES, num_rules)]
         topic = topics[len(seen) % len(topics)]
-        prompt = " ".join([f"Write two short sentences about {topic}.", *(rule.text for rule in rules)])
+        prompt = " ".join([f"Write two short sentences about {topic}.", *(rule["text"] for rule in rules)])
         if prompt in seen:
             continue
         yield Row(
@@ -62,8 +51,8 @@ def instructions(topics: Sequence[str], num_rules: int, *, count: int, split: st
             split=split,
             messages=({"role": "user", "content": prompt},),
             task={
-                "instruction_id_list": ["keywords:existence", *(rule.name for rule in rules)],
-                "kwargs": [{"keywords": [topic.split()[-1]]}, *(dict(rule.arguments) for rule in rules)],
+                "instruction_id_list": ["keywords:existence", *(rule["name"] for rule in rules)],
+                "kwargs": [{"keywords": [topic.split()[-1]]}, *(dict(rule["arguments"]) for rule in rules)],
                 "strict": True,
             },
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ mpl.use("Agg")
 
 BEFORE, AFTER, RESET = "#8a8a8a", "#b0413e", "#1f2937"
 TRAINING, HELD_OUT = "#d99a3d", "#1d6fd1"
-INCHES, DPI = (8.3, 4.5), 200
-"""830 pixels wide on a page, where 9 points are 12 pixels."""
+WIDTH, DPI = 8.3, 200
+"""In inches: 830 pixels wide on a page, where 9 points are 12 pixels."""
 STAGES = {"demo1": " smaller sizes", "demo2": " all sizes"}
 """What a stage of `demo` trains on."""
 
@@ -27,17 +28,9 @@ def draw(
     path: Path, records: Sequence[Mapping[str, Any]], levels: Sequence[Mapping[str, Any]], *, k: int
 ) -> None:
     """Draws the training run on the left, and pass@1 and pass@k of each level on the right, a chart a task."""
-    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
-        figure = plt.figure(figsize=INCHES, layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.25))
-        _draw_training(left.subplots(), records)
-        axes = right.subplots(2, 2, sharey=True)
-        for axis, task in zip(axes.flat, SHOWN, strict=True):
+    with _beside_training(path, records, height=4.5, charts=(2, 2)) as axes:
+        for axis, task in zip(axes, SHOWN, strict=True):
             _draw_task(axis, task, [level for level in levels if level["task"] == task], k)
-        right.legend(
-            *axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
-        )
-        _save(figure, path)
 
 
 def draw_kinds(
@@ -45,11 +38,7 @@ def draw_kinds(
 ) -> None:
     """Draws the training run on the left, and pass@1 and pass@k of each kind of problem on the right, with intervals.
     kinds: kind -> `solved.compare`."""
-    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
-        figure = plt.figure(figsize=(INCHES[0], 3.2), layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.25))
-        _draw_training(left.subplots(), records)
-        axes = right.subplots(1, 2, sharey=True)
+    with _beside_training(path, records, height=3.2, charts=(1, 2)) as axes:
         for axis, (key, title) in zip(
             axes, (("pass_at_1", "pass@1"), ("pass_at_k", f"pass@{k}")), strict=True
         ):
@@ -65,14 +54,24 @@ def draw_kinds(
             axis.set(title=title, ylim=(0, 1), xticks=range(len(kinds)), xticklabels=kinds)
             axis.set_axisbelow(True)
             _plain(axis)
-        right.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-        _save(figure, path)
 
 
-def _save(figure: Any, path: Path) -> None:
-    with replacing_file(path) as aside:
-        figure.savefig(aside, dpi=DPI, format="png")
-    plt.close(figure)
+@contextmanager
+def _beside_training(
+    path: Path, records: Sequence[Mapping[str, Any]], *, height: float, charts: tuple[int, int]
+) -> Iterator[Any]:
+    """Yields so many rows and columns of axes, to the right of the training run; then adds a legend and saves."""
+    with mpl.rc_context({"font.size": 9, "axes.titlesize": 10}):
+        figure = plt.figure(figsize=(WIDTH, height), layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=(1, 1.25))
+        _draw_training(left.subplots(), records)
+        axes = right.subplots(*charts, sharey=True).flat
+        yield axes
+        labels = axes[0].get_legend_handles_labels()
+        right.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
+        with replacing_file(path) as aside:
+            figure.savefig(aside, dpi=DPI, format="png")
+        plt.close(figure)
 
 
 def _draw_training(axis: Any, records: Sequence[Mapping[str, Any]]) -> None:

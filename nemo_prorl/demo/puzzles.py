@@ -21,8 +21,7 @@ def demo(*, smoke: bool) -> Demo:
     """Returns the demo, or a shortened one."""
     return Demo(
         config_name="laptop",
-        build=["nemo_prorl.demo.build", str(BASE)],
-        is_built=lambda: build.is_built(BASE),
+        build=build.__name__,
         policy=build.policy_folder(BASE),
         measured=build.measured_file(BASE),
         stages=[[f"stage={name}", *(SMOKE if smoke else ())] for name in ("demo1", "demo2")],

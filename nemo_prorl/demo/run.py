@@ -37,9 +37,8 @@ class Demo:
     """What a demo trains, and how it shows what has changed."""
 
     config_name: str
-    build: Sequence[str]
-    """Module, and its arguments, that makes the base policy and its prompts."""
-    is_built: Callable[[], bool]
+    build: str
+    """Module that makes the base policy and its prompts, unless they are there."""
     policy: Path
     """The base policy."""
     measured: Path
@@ -65,7 +64,7 @@ def main(demo: Demo, options: argparse.Namespace) -> int:
     what = {key: value for key, value in vars(options).items() if key != "out"}
     _make_room(out, what)
     started = time.time()
-    if not demo.is_built() and (code := _run(demo.build)):
+    if code := _run([demo.build]):
         return code
     with reward_service(RewardConfig(), out):
         common = [f"seed={options.seed}", *options.overrides]

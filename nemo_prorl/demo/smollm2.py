@@ -37,18 +37,6 @@ KNOWN_LOGITS = {
 TOLERANCE = 0.1
 """Largest difference from them, in logits. Rounding the weights to bf16 changes them by up to 0.02."""
 
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-"""Parts of a layer: names in GGUF and in transformers."""
 _CONTROL = 3
 """GGUF's type of special tokens."""
 
@@ -84,16 +72,14 @@ def _download(wheels: Path) -> None:
 
 
 def convert(gguf: Path, out: Path) -> None:
-    """Writes weights, configuration, tokenizer and chat template of a GGUF file of a Llama into a folder. Raises
-    ConfigError if a tensor is missing, unknown or of another shape than the configuration says."""
+    """Writes weights, configuration, tokenizer and chat template of a GGUF file of a Llama into a folder."""
     import torch
     from gguf import GGUFReader
-    from gguf.quants import dequantize
     from safetensors.torch import save_file
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    reader = GGUFReader(gguf)
-    facts: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
+    facts: dict[str, Any] = {name: field.contents() for name, field in GGUFReader(gguf).fields.items()}
     tokenizer = build_tokenizer(facts)
     llama = {key.removeprefix("llama."): value for key, value in facts.items() if key.startswith("llama.")}
     config = LlamaConfig(
@@ -114,33 +100,14 @@ def convert(gguf: Path, out: Path) -> None:
         dtype="bfloat16",
     )
     with torch.device("meta"):
-        wanted = {name: tuple(weight.shape) for name, weight in LlamaForCausalLM(config).state_dict().items()}
-    del wanted["lm_head.weight"]  # tied to the embedding
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
-    weights = {}
-    for tensor in reader.tensors:
-        values = torch.tensor(dequantize(tensor.data, tensor.tensor_type))
-        part = tensor.name.split(".")[-2]
-        if part in heads:  # llama.cpp interleaves the two halves of a head
-            values = values.unflatten(0, (heads[part], -1, 2)).transpose(1, 2).reshape(values.shape)
-        weights[_name(tensor.name)] = values.bfloat16().contiguous()
-    found = {name: tuple(values.shape) for name, values in weights.items()}
-    if wrong := {name for name, _ in found.items() ^ wanted.items()}:
-        raise ConfigError(f"{gguf.name} has other tensors than its configuration says, such as {min(wrong)}.")
+        model = LlamaForCausalLM(config)
+    # As `from_pretrained(gguf_file=...)` does, which needs another package.
+    weights: dict[str, torch.Tensor] = load_gguf_checkpoint(
+        str(gguf), return_tensors=True, model_to_load=model, torch_dtype=torch.bfloat16
+    )["tensors"]
     save_file(weights, out / "model.safetensors", {"format": "pt"})
     config.save_pretrained(out)
     tokenizer.save_pretrained(out)
-
-
-def _name(name: str) -> str:
-    """Returns transformers' name of a tensor, or GGUF's if there is none."""
-    if not name.startswith("blk."):
-        return {
-            "token_embd.weight": "model.embed_tokens.weight",
-            "output_norm.weight": "model.norm.weight",
-        }.get(name, name)
-    _, layer, part, _ = name.split(".")
-    return f"model.layers.{layer}.{_LAYER.get(part, part)}.weight"
 
 
 def build_tokenizer(facts: Mapping[str, Any]) -> Any:

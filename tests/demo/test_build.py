@@ -93,20 +93,11 @@ def test_the_configurations_read_what_is_built() -> None:
     )
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nemo_prorl.demo.build", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-
-def test_help_builds_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path, "--help")
-    assert done.returncode == 0
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("mine")
-    done = run(tmp_path, ".")
-    assert done.returncode == 2
+    mine = tmp_path / build.BASE / "mine"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    command = [sys.executable, "-m", "nemo_prorl.demo.build"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, list(mine.parent.iterdir())) == (1, [mine])
     assert "was not written by this command" in done.stderr
-    assert [file.name for file in tmp_path.iterdir()] == ["mine"]

@@ -55,11 +55,11 @@ def prompts(rows: list[Row]) -> set[str]:
 
 
 def test_each_rule_can_be_kept_and_broken(service: str) -> None:
-    assert {wordings[0].name for wordings in RULES} == KEEPS.keys()
+    assert {wordings[0]["name"] for wordings in RULES} == KEEPS.keys()
     answered = []
     for rule in (wordings[0] for wordings in RULES):
-        task = {"instruction_id_list": [rule.name], "kwargs": [dict(rule.arguments)], "strict": True}
-        answered += [("instruction", task, KEEPS[rule.name]), ("instruction", task, "-, the and " * 20)]
+        task = {"instruction_id_list": [rule["name"]], "kwargs": [rule["arguments"]], "strict": True}
+        answered += [("instruction", task, KEEPS[rule["name"]]), ("instruction", task, "-, the and " * 20)]
     assert scores(service, answered) == [1.0, 0.0] * len(RULES)
 
 

@@ -1,5 +1,5 @@
-"""Tests of the conversion of SmolLM2: a tiny Llama comes back from GGUF as it was, and so does the real one, which then
-trains, dies, resumes, is verified and exported with the real command line."""
+"""Tests of the conversion of SmolLM2 from GGUF, which then trains, dies, resumes, is verified and exported with the
+real command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from nemo_prorl.training.watchdog import heartbeat
 from tests.conftest import ROOT
 from tests.training.tiny import run
 
-Tensors = dict[str, np.ndarray]
 NAMES = gguf_library.get_tensor_name_map(gguf_library.MODEL_ARCH.LLAMA, 30)
 
 
@@ -51,119 +50,6 @@ def as_in_gguf(name: str, weight: torch.Tensor, num_heads: int, num_kv_heads: in
         .swapaxes(1, 2)
         .reshape(weight.shape)
     )
-
-
-# A tiny Llama, written by llama.cpp's own library
-
-
-HEADS, KV_HEADS = 4, 2
-SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-TEMPLATE = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + ' ' + m['content'] + '<|im_end|>' }}{% endfor %}"
-)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Any:
-    """Returns a random model whose weights bf16 can hold."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=262, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e5}, bos_token_id=1, eos_token_id=2, pad_token_id=2,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config).float().eval()
-        for parameter in model.parameters():
-            parameter.data = torch.randn_like(parameter).bfloat16().float()
-    return model
-
-
-def write_gguf(file: Path, model: Any, change: Callable[[Tensors], object] = lambda tensors: None) -> Path:
-    """Writes the model and a tokenizer of bytes and three merges. `change` may alter the tensors."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    tensors = {
-        name_in_gguf(name): as_in_gguf(name, weight, HEADS, KV_HEADS).numpy()
-        for name, weight in model.state_dict().items()
-        if name != "lm_head.weight"
-    }
-    change(tensors)
-    config, words = model.config, [*sorted(ByteLevel.alphabet()), "th", "Ġth", "Ġthe"]
-    writer = gguf_library.GGUFWriter(file, "llama")
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_token_list([*SPECIAL, *words])
-    writer.add_token_types([3] * len(SPECIAL) + [1] * len(words))
-    writer.add_token_merges(["t h", "Ġ th", "Ġth e"])
-    writer.add_unk_token_id(0)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_pad_token_id(2)
-    writer.add_chat_template(TEMPLATE)
-    for name, tensor in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(tensor))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return file
-
-
-@pytest.mark.medium
-def test_a_model_comes_back_as_it_was(tiny: Any, tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    smollm2.convert(write_gguf(tmp_path / "tiny.gguf", tiny), tmp_path)
-    written = load_file(tmp_path / "model.safetensors")
-    assert {name: weight.dtype for name, weight in written.items()} == {
-        name: torch.bfloat16 for name in tiny.state_dict() if name != "lm_head.weight"
-    }
-    assert all(torch.equal(weight.float(), tiny.state_dict()[name]) for name, weight in written.items())
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    ids = tokenizer.encode(" the 12th<|im_end|>", add_special_tokens=False)
-    assert tokenizer.convert_ids_to_tokens(ids) == ["Ġthe", "Ġ", "1", "2", "th", "<|im_end|>"]
-    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token) == (
-        "<|im_start|>", "<|im_end|>", "<|im_end|>", "<|endoftext|>",
-    )  # fmt: skip
-    assert tokenizer.chat_template == TEMPLATE
-    converted = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    with torch.no_grad():
-        assert torch.equal(converted(torch.tensor([ids])).logits, tiny(torch.tensor([ids])).logits)
-
-
-def put(name: str, *shape: int) -> Callable[[Tensors], None]:
-    return lambda tensors: tensors.update({name: np.ones(shape, np.float32)})
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda tensors: tensors.pop("output_norm.weight"), r"model\.norm\.weight"),
-        (put("blk.1.ffn_down.weight", 64, 95), r"layers\.1\.mlp\.down"),
-        (put("blk.0.attn_k.weight", 64, 64), r"layers\.0\..*k_proj"),
-        (put("output.weight", 262, 64), r"output\.weight"),
-        (put("blk.2.ffn_up.weight", 96, 64), r"layers\.2\.mlp\.up"),
-        (put("blk.0.attn_sinks.weight", 4), r"layers\.0\.attn_sinks"),
-    ],
-    ids=["missing", "shape", "heads", "untied", "layer", "part"],
-)
-def test_other_tensors_than_the_configuration_says_are_refused(
-    change: Callable[[Tensors], object], named: str, tiny: Any, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=rf"tiny\.gguf has other tensors .*{named}"):
-        smollm2.convert(write_gguf(tmp_path / "tiny.gguf", tiny, change), tmp_path)
-    assert not (tmp_path / "model.safetensors").exists()
 
 
 # A wheel that is not the known one

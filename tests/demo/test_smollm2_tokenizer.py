@@ -65,12 +65,6 @@ def decode(tokenizer: Any, token_ids: list[int]) -> str:
     return str(tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-@pytest.mark.parametrize("tokens", ["2 0 2 4", "x 1 y 2 2", "3 . 1 4", "a ĠĠ 1 2", "= Ġ 3"])
-def test_each_digit_is_a_word_of_its_own(tokens: str, tokenizer: Any) -> None:
-    text = tokens.replace(" ", "").replace("Ġ", " ")
-    assert tokenizer.convert_ids_to_tokens(encode(tokenizer, text)) == tokens.split()
-
-
 SPELLED = {
     "The capital of France is": [504, 3575, 282, 4649, 314],  # published
     "I'll say it's 3.14, don't I?": [57, 3060, 1643, 357, 506, 216, 35, 30, 33, 36, 28, 1326, 982, 339, 47],
@@ -110,16 +104,6 @@ CONVERSATIONS = {
     "system": (
         [message("system", "Be brief."), message("user", "  Où est l'été ? 7²≠48\n\n\t数学 🙂\n")],
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n  Où est l'été ? 7²≠48\n\n\t数学 🙂\n<|im_end|>\n"
-        "<|im_start|>assistant\n",
-    ),
-    "empty system": (
-        [message("system", ""), message("user", "a")],
-        "<|im_start|>system\n<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n",
-    ),
-    "turns": (
-        [message("user", "6 + 7 ="), message("assistant", "<think>x</think>\\boxed{13}"), message("user", "c")],
-        f"<|im_start|>system\n{DEFAULT_SYSTEM}<|im_end|>\n<|im_start|>user\n6 + 7 =<|im_end|>\n"
-        "<|im_start|>assistant\n<think>x</think>\\boxed{13}<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
         "<|im_start|>assistant\n",
     ),
     "special tokens": (

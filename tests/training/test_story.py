@@ -42,7 +42,7 @@ def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     for name in ("conf", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    build = [sys.executable, "-m", "nemo_prorl.demo.build", "runs/tiny"]
+    build = [sys.executable, "-m", "nemo_prorl.demo.build"]
     subprocess.run(build, cwd=tmp_path, env=environ, check=True, capture_output=True)
     told = sessions_of((ROOT / "docs" / "experiments.md").read_text(encoding="utf-8"))
     assert [words[3] for words, _ in told] == ["train", "verify", "verify", "forecast", "fork"]
