@@ -11,7 +11,6 @@ import pytest
 from experiments.estimates import fit
 from experiments.estimates.published import ROWS
 from experiments.estimates.tail import (
-    SIBLING_CORRELATION,
     Lengths,
     Sampling,
     Scheduling,
@@ -101,13 +100,6 @@ def test_rollouts_are_split_as_the_fleet_splits_them(places: int, num_rollouts: 
     assert sampling.seconds == pytest.approx(token_by_token(hands, places))
 
 
-def test_one_engine_has_nobody_to_wait_for() -> None:
-    lengths = draw()
-    samplings = [run(lengths, scheduling, engines=1) for scheduling in Scheduling]
-    assert samplings[0] == samplings[1]
-    assert samplings[0].waiting_share == pytest.approx(0)
-
-
 def test_waiting_by_hand() -> None:
     """Two engines sample a response of 10 and one of 30 tokens: the first waits two thirds of the time."""
     cost = DecodeCost(
@@ -124,31 +116,12 @@ def test_waiting_by_hand() -> None:
     assert sampling.half_empty_share == pytest.approx(1 / 3)
 
 
-def test_equal_lengths_leave_no_tail() -> None:
-    lengths = np.full((12, 4), 50)
-    for scheduling in Scheduling:
-        assert run(lengths, scheduling, places=16).waiting_share == pytest.approx(0, abs=1e-9)
-
-
-def test_no_schedule_beats_the_work_that_there_is() -> None:
-    """The bound is all engines with all slots full all the time."""
-    lengths = draw(num_prompts=60, seed=6)
-    full = COST.step_s / 8 + COST.sequence_s
-    for scheduling in Scheduling:
-        assert run(lengths, scheduling, engines=4, places=8).seconds > lengths.sum() * full / 4
-
-
 @pytest.mark.parametrize("context", [0, 40, 100, 250, 5000])
 @pytest.mark.parametrize("sequences", [1, 7])
 def test_steps_in_a_row_cost_their_sum(context: int, sequences: int) -> None:
     """The loop takes longer than the GPU in none of the steps, in the first, or in all."""
     each = sum(decode_seconds(COST, 1, sequences, context + sequences * step) for step in range(13))
     assert decode_seconds(COST, 13, sequences, context) == pytest.approx(each)
-
-
-def test_a_step_takes_as_long_as_the_gpu_or_the_loop() -> None:
-    assert decode_seconds(COST, 1, 7, 0) == pytest.approx(2.1e-3 + 7 * 1.2e-4)
-    assert decode_seconds(COST, 1, 7, 10_000) == pytest.approx(2e-3 + 7 * 1e-4 + 1e-2)
 
 
 @pytest.mark.parametrize(("mean", "limit"), [(3536, 7072), (2000, 7072), (6500, 7072), (12, 15360)])
@@ -159,11 +132,6 @@ def test_moments_are_those_of_its_draws(mean: float, limit: int) -> None:
     assert drawn.mean() == pytest.approx(mean, rel=0.03)
     assert (drawn**2).mean() == pytest.approx(lengths.mean_square, rel=0.05)
     assert drawn.min() >= 1
-
-
-def test_siblings_are_alike() -> None:
-    logs = np.log(Lengths(mu=5.0, limit=10**9).draw(20_000, 2, seed=2))
-    assert np.corrcoef(logs.T)[0, 1] == pytest.approx(SIBLING_CORRELATION, abs=0.02)
 
 
 def test_a_third_of_the_rows_is_held_out() -> None:

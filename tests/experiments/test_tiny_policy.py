@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from experiments.boundary import tiny_policy
 from nemo_prorl.commands.parsing import composed
 from nemo_prorl.data.mix import render
 from nemo_prorl.demo import tasks
-from experiments.boundary import tiny_policy
 
 PRINTABLE = "".join(chr(code) for code in range(32, 127))
 
@@ -44,24 +44,14 @@ def decode(tokenizer: Any, token_ids: list[int]) -> str:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.sampled_from(PRINTABLE), max_size=40))
+@example(text="  two  spaces <think> a </think> b Hello , world ! it 's \\boxed{ 1 } <answer> x</answer> ")
 def test_text_comes_back_to_the_last_space(tokenizer: Any, text: str) -> None:
-    assert decode(tokenizer, encode(tokenizer, text)) == text
-
-
-SPACED = [
-    " ", "  two  spaces ", " <think> a </think> b ", "Hello , world ! it 's", "\\boxed{ 1 }", "<answer> x</answer>",
-    PRINTABLE,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", SPACED)
-def test_spaces_stay_also_around_tags_and_punctuation(tokenizer: Any, text: str) -> None:
     assert decode(tokenizer, encode(tokenizer, text)) == text
 
 
 def test_a_character_is_one_token_and_so_is_a_tag(tokenizer: Any) -> None:
     assert len(encode(tokenizer, string.ascii_letters)) == len(string.ascii_letters)
-    for tag in (
+    tags = (
         "<think>",
         "</think>",
         "<answer>",
@@ -70,7 +60,8 @@ def test_a_character_is_one_token_and_so_is_a_tag(tokenizer: Any) -> None:
         "<|end|>",
         "<|user|>",
         "<|assistant|>",
-    ):
+    )
+    for tag in tags:
         assert len(encode(tokenizer, tag)) == 1, tag
 
 
@@ -82,16 +73,6 @@ def test_the_vocabulary_is_the_models(folder: Path, tokenizer: Any) -> None:
     assert config.eos_token_id == tokenizer.eos_token_id == encode(tokenizer, tiny_policy.END)[0]
     assert config.pad_token_id == tokenizer.pad_token_id != config.eos_token_id
     assert config.max_position_embeddings >= 208, "the context of conf/laptop.yaml"
-
-
-def test_a_conversation_is_rendered_as_it_is_trained_on(tokenizer: Any) -> None:
-    conversation = [
-        {"role": "user", "content": "1+1?"},
-        {"role": "assistant", "content": "2"},
-        {"role": "user", "content": "+1?"},
-    ]
-    text = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
-    assert text == "<|user|>1+1?<|assistant|>2<|end|><|user|>+1?<|assistant|>"
 
 
 @pytest.mark.parametrize("name", tasks.TASKS)
