@@ -28,7 +28,7 @@ from benchmarks.peer.long_texts import LONG_TEXTS, write_long_texts
 from benchmarks.peer.processes import PeakMemory, held_mib
 from benchmarks.peer.work import Work, configured, our_config, our_options, trl_options
 from benchmarks.runs import Panel, Records, build_tiny_policy, draw, points, train
-from nemo_prorl.config import RewardConfig
+from nemo_prorl.config import DataConfig, RewardConfig, RunConfig, SamplerConfig, ValidationConfig
 from nemo_prorl.demo import build, language
 from nemo_prorl.engines import environment
 from nemo_prorl.reward_sources.service import running_service
@@ -183,7 +183,7 @@ def prepare(work: Work) -> None:
     if work.config_name == "laptop":
         build_tiny_policy()
         return
-    if not language.is_built() and subprocess.run([sys.executable, "-m", language.__name__]).returncode:
+    if subprocess.run([sys.executable, "-m", language.__name__]).returncode:
         sys.exit(1)
     write_long_texts()
 
@@ -257,11 +257,10 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[dict[str,
         tokenizer=tokenizer,
         max_prompt_tokens=work.max_prompt_tokens,
     )
-    validation, _ = held_out(
-        [work.held_out_file],
-        tokenizer=tokenizer,
-        max_prompts=work.held_out,
-        max_prompt_tokens=work.max_prompt_tokens,
+    config = RunConfig(
+        data=DataConfig(validation=[work.held_out_file]),
+        validation=ValidationConfig(max_prompts=work.held_out),
+        sampler=SamplerConfig(max_prompt_tokens=work.max_prompt_tokens),
     )
     taken = mix.take(work.num_steps * work.prompts_per_step)
     rows = [
@@ -276,7 +275,10 @@ def prompts(work: Work, seed: int) -> tuple[list[dict[str, Any]], list[dict[str,
             }
             for prompt in part
         ]
-        for part, factor in ((taken, our_config(work).shaping.termination_factor), (validation, 1.0))
+        for part, factor in (
+            (taken, our_config(work).shaping.termination_factor),
+            (held_out(config, tokenizer), 1.0),
+        )
     ]
     return rows[0], rows[1]
 

@@ -14,7 +14,7 @@ from nemo_prorl.cluster.nccl_log import network_of_this_process
 from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import SERVICE, ConfigError, ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.config.compose import to_dict
-from nemo_prorl.data.inputs import left_out_prompts, prompt_lengths, read_prompts, with_prompt_files
+from nemo_prorl.data.inputs import left_out, prompt_lengths, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise, leave
@@ -262,16 +262,18 @@ def load_inputs(
         config = ranks.on_main(lambda: with_begun_limits(config))
     converted, recognised = ranks.on_main(lambda: with_prompt_files(config, beat, into=into))
     tokenizer = ranks.together(lambda: load_tokenizer(config))
-    found, limits = ranks.on_main(lambda: with_limits(converted, prompt_lengths(converted, tokenizer)))
-    prompts, held_out, lengths = read_prompts(found, tokenizer, ranks)
-    left_out = ranks.on_main(lambda: left_out_prompts(found, tokenizer, lengths))
+    lengths = ranks.on_main(lambda: prompt_lengths(converted, tokenizer))
+    each = (length for file in lengths for length in file.lengths)
+    found, limits = ranks.on_main(lambda: with_limits(converted, each))
+    losses = ranks.on_main(lambda: left_out(lengths, found.sampler.max_prompt_tokens))
+    prompts, held_out = read_prompts(found, tokenizer, ranks)
     return Inputs(
         config=found,
         written=replace(found, data=config.data),
         tokenizer=tokenizer,
         prompts=prompts,
         held_out=held_out,
-        sentences=[*recognised, *limits, *remarks(found, tokenizer), left_out],
+        sentences=[*recognised, *limits, *remarks(found, tokenizer), losses],
     )
 
 

@@ -21,12 +21,12 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 80
 ROOM_LINES = {
     "nemo_prorl": 1_330,
-    "nemo_prorl/algorithm": 1_540,
+    "nemo_prorl/algorithm": 1_520,
     "nemo_prorl/cluster": 2_420,
     "nemo_prorl/commands": 2_500,
     "nemo_prorl/config": 1_930,
-    "nemo_prorl/data": 3_260,
-    "nemo_prorl/demo": 1_330,
+    "nemo_prorl/data": 3_020,
+    "nemo_prorl/demo": 1_250,
     "nemo_prorl/doctor": 960,
     "nemo_prorl/engines": 5_760,
     "nemo_prorl/evaluation": 2_250,

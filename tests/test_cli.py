@@ -305,7 +305,7 @@ def test_check_says_how_many_prompts_are_left_out(
     check = [*train, "--check", *files, "sampler.max_prompt_tokens=100"]
     assert cli.main(check) == 0
     said = capsys.readouterr().out.splitlines()
-    assert f"left out: 1 of 3 in {tmp_path}/held_out.parquet. Raise sampler.max_prompt_tokens" in said[0]
+    assert f"left out: 1 of 3 in {tmp_path}/held_out.parquet (the longest has 90" in said[0]
     assert said[1].startswith("stage main can start")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data import records
 from nemo_prorl.data.building.overlap import words
-from nemo_prorl.data.building.progress import watched
 from nemo_prorl.evaluation import journal
 from experiments.creativity.index import LENGTHS, creativity_indices, mean_index
 
@@ -44,7 +45,7 @@ def creativity_of(
                         where.append((group_of[uid], name))
                         yield text
 
-    indices = creativity_indices(texts(), watched(documents(corpus), "reading the corpus", None))
+    indices = creativity_indices(texts(), tqdm(documents(corpus), desc="reading the corpus", disable=None))
     found: dict[tuple[str, str], list[float | None]] = {}
     for place, index in zip(where, indices, strict=True):
         found.setdefault(place, []).append(index)

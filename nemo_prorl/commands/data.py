@@ -50,7 +50,7 @@ def _list(arguments: Sequence[str]) -> int:
         if manifest.is_file():
             rows = json.loads(manifest.read_text(encoding="utf-8"))["num_rows"]
             state = ", ".join(f"{count:,} {split}" for split, count in rows.items())
-        origin = source.hub_id or ("the library itself" if source.generate else "files of yours")
+        origin = source.hub_id or "the library itself"
         lines += [
             f"{source.name:<18} {source.domain:<12} {state}",
             f"{'':<18} {source.summary}",

@@ -10,17 +10,21 @@ from numpy.typing import NDArray
 
 UNKNOWN_SCORE = 0.5
 """What a row counts as that was drawn and never graded: it weighs the most."""
+EPSILON = 0.05
+"""Added to every weight: roots are at most 0.5."""
+RETEST = 0.1
+"""Share of the draws that take the row sampled the longest ago."""
 
 
-def draw_weights(scores_N: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
-    """Returns sqrt(q (1 - q)) + epsilon for each mean score q in [0, 1]; NaN counts as UNKNOWN_SCORE.
+def draw_weights(scores_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns sqrt(q (1 - q)) + EPSILON for each mean score q in [0, 1]; NaN counts as UNKNOWN_SCORE.
 
     The root is the standard deviation of rewards 0 and 1, which is the scale of the group's advantages before they are
     normalised (GRPO, arXiv 2402.03300); it vanishes for groups that dynamic sampling leaves out. It is an upper bound
     for other rewards in [0, 1].
     """
     known_N = np.where(np.isnan(scores_N), UNKNOWN_SCORE, scores_N)
-    return np.sqrt(known_N * (1.0 - known_N)) + epsilon
+    return np.sqrt(known_N * (1.0 - known_N)) + EPSILON
 
 
 class RowHistory:
@@ -61,12 +65,12 @@ class RowHistory:
         if score is not None:
             self._scores_N[row] = round(score, 4)  # as it is saved
 
-    def choose(self, generator: np.random.Generator, *, epsilon: float, retest: float) -> int:
-        """Returns a row: with probability `retest` the one whose last draw is the longest ago, otherwise one by its
+    def choose(self, generator: np.random.Generator) -> int:
+        """Returns a row: with probability RETEST the one whose last draw is the longest ago, otherwise one by its
         weight. Rows that are being sampled are not chosen while there are others."""
         is_free_N = self._is_fit_N & (self._num_out_N == 0)
-        weights_N = np.where(is_free_N, draw_weights(self._scores_N, epsilon), 0.0)
-        if generator.random() < retest or not is_free_N.any():
+        weights_N = np.where(is_free_N, draw_weights(self._scores_N), 0.0)
+        if generator.random() < RETEST or not is_free_N.any():
             candidates_N = is_free_N if is_free_N.any() else self._is_fit_N
             return int(np.argmin(np.where(candidates_N, self._turns_N, self._num_turns)))
         return int(generator.choice(len(weights_N), p=weights_N / weights_N.sum()))

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.rows import Row
 from reward.extract import joined_boxes
 from reward.protocol import DOMAINS
 from reward.rows import ANSWER_DOMAINS, BadLabel, NoAnswer, domain_and_task, with_answer_text
-
-_Read = TypeVar("_Read")
 
 PROMPT_COLUMNS = ("messages", "prompt", "problem", "question")
 ANSWER_COLUMNS = ("answer", "ground_truth", "reward_model", "solution")
@@ -90,9 +88,9 @@ def row_of(
     info = extra_info if isinstance(extra_info, Mapping) else {}
     try:
         domain, task = _domain_and_task(values, layout, info)
-    except BadRecord:
+    except (BadRecord, BadLabel) as error:
         if needs_answer:
-            raise
+            raise _as_bad_record(error, layout) from None
         domain, task = _word(values, "domain") or "math", {}
     row = Row(
         uid=_word(values, "uid") or uid,
@@ -152,14 +150,14 @@ def _domain_and_task(
         if found is None:
             raise BadRecord("has a task that is not a JSON object")
         domain, fields = domain or "math", found
-        return domain, _understood(lambda: with_answer_text(domain, fields), layout)
+        return domain, with_answer_text(domain, fields)
     if not domain and values.get("ability") in ANSWER_DOMAINS:
         domain = str(values["ability"])
     if domain and domain not in DOMAINS:  # of a grader plug-in, which alone knows its tasks
         if not _holds(label):
             raise BadRecord(f"has no {layout.label or 'answer'}")
         return domain, _object(label) or {"answer": str(label)}
-    domain, task = _understood(lambda: domain_and_task(label, domain or "math"), layout)
+    domain, task = domain_and_task(label, domain or "math")
     if isinstance(label, str) and task == {"answer": label}:
         task = {"answer": final_answer(label)}
         if layout.label == "solution" and is_prose(task["answer"]):
@@ -169,14 +167,12 @@ def _domain_and_task(
     return domain, task
 
 
-def _understood(read: Callable[[], _Read], layout: ColumnLayout) -> _Read:
-    """Calls a reader of labels, and raises BadRecord for its errors."""
-    try:
-        return read()
-    except NoAnswer:
-        raise BadRecord(f"has no {layout.label or 'answer'}") from None
-    except BadLabel as error:
-        raise BadRecord(f"has a label in {layout.label} that is no task ({error})") from None
+def _as_bad_record(error: BadRecord | BadLabel, layout: ColumnLayout) -> BadRecord:
+    if isinstance(error, BadRecord):
+        return error
+    if isinstance(error, NoAnswer):
+        return BadRecord(f"has no {layout.label or 'answer'}")
+    return BadRecord(f"has a label in {layout.label} that is no task ({error})")
 
 
 def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:

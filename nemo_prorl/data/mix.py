@@ -10,8 +10,6 @@ from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from jinja2 import TemplateError
 
 from nemo_prorl.config import ConfigError
@@ -84,14 +82,11 @@ class PromptMix:
         seed: int,
         tokenizer: Tokenizer,
         max_prompt_tokens: int,
-        epsilon: float = 0.05,
-        retest: float = 0.1,
         with_extra: bool = False,
         contents: Mapping[str, FileContent] | None = None,
     ) -> None:
-        """epsilon, retest: data.mix_epsilon and data.mix_retest. with_extra: prompts also carry the files' further
-        columns. contents: of every file, if they have been read before (`read_content`); a file of
-        another size raises ConfigError."""
+        """with_extra: prompts also carry the files' further columns. contents: of every file, if they have been read
+        before (`read_content`); a file of another size raises ConfigError."""
         if not weights:
             raise ConfigError(
                 "data.train is empty: name at least one prompt file, such as data.train={a.parquet: 1}."
@@ -115,7 +110,6 @@ class PromptMix:
         self._max_prompt_tokens = max_prompt_tokens
         self._orders: dict[str, tuple[int, np.ndarray]] = {}
         self._histories = {path: RowHistory(len(file)) for path, file in self._files.items()}
-        self._epsilon, self._retest = epsilon, retest
         self.by_difficulty = False
         """Whether draws from now on follow the rows' difficulty once a file's first epoch is over."""
         self._read_before: dict[str, int] = {}
@@ -147,6 +141,7 @@ class PromptMix:
 
     def state(self) -> dict[str, Any]:
         """Returns the position as JSON-serialisable data, keyed by the content of the files."""
+        again = [(prompt.uid, *self._sampled[prompt.uid]) for prompt in self._again]
         return {
             "shares": self._by_content(self._shares),
             "read": self._read_before | self._by_content(self._read),
@@ -155,7 +150,9 @@ class PromptMix:
             | {key: history.state() for key, history in self._by_content(self._histories).items()},
             "max_prompt_tokens": self._max_prompt_tokens,
             "num_too_long": self.num_too_long,
-            "again": [prompt.uid for prompt in self._again],
+            "again": [
+                [self._fingerprints[path], row, int(uid.rpartition("#")[2])] for uid, path, row in again
+            ],
         }
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
@@ -172,19 +169,14 @@ class PromptMix:
                 self._histories[path].restore(history if is_same_limit else {**history, "too_long": []})
         self.num_too_long = int(state["num_too_long"])
         known = [path for path, fingerprint in self._fingerprints.items() if fingerprint in state["read"]]
-        # The prompts that were given back, without those that the mix no longer has or that are too long now. A file
-        # that has changed begins anew and will give the same names.
-        names = [uid.rpartition("#")[0] for uid in state["again"]]
-        visits = [int(uid.rpartition("#")[2]) for uid in state["again"]]
-        found: dict[int, tuple[Prompt, str, int]] = {}
-        for path in known:
-            file = self._files[path]
-            places = pc.index_in(pa.array(names, pa.string()), value_set=file.uids.combine_chunks())
-            for number, row in enumerate(places.to_pylist()):
-                if row is not None:
-                    found[number] = (render(file[row], self._tokenizer, visit=visits[number]), path, row)
+        # The prompts that were given back, without those that the mix no longer has or that are too long now.
         self._sampled, self._again = {}, []
-        for prompt, path, row in (found[number] for number in sorted(found)):
+        paths = {fingerprint: path for path, fingerprint in self._fingerprints.items()}
+        for fingerprint, row, visit in state["again"]:
+            if fingerprint not in paths:
+                continue
+            path = paths[fingerprint]
+            prompt = render(self._files[path][row], self._tokenizer, visit=visit)
             if len(prompt.token_ids) <= self._max_prompt_tokens:
                 self._histories[path].take_out(row)
                 self._sampled[prompt.uid] = (path, row)
@@ -221,8 +213,7 @@ class PromptMix:
         size = len(self._files[path])
         epoch, position = divmod(self._read[path], size)
         if epoch and self.by_difficulty:
-            generator = self._generator(path, f"draw {self._read[path]}")
-            return self._histories[path].choose(generator, epsilon=self._epsilon, retest=self._retest)
+            return self._histories[path].choose(self._generator(path, f"draw {self._read[path]}"))
         if self._orders.get(path, (-1, None))[0] != epoch:
             self._orders[path] = (epoch, self._generator(path, str(epoch)).permutation(size))
         return int(self._orders[path][1][position])

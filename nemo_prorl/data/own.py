@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -39,45 +39,84 @@ FROM_HUB = "hub.json"
 """Beside the converted files: the name of the file that was made of each data set on the hub."""
 
 
-def prompt_files(
-    data: DataConfig,
-    folder: Path,
-    *,
-    needs_answer: bool,
-    into: Path | None = None,
-    beat: Callable[[], object] = lambda: None,
-) -> tuple[DataConfig, list[str]]:
-    """Returns `data` with prompt files in place of everything else, and a sentence on each file that was converted.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """Makes prompt files of data files as people have them."""
 
-    needs_answer: whether the reward service grades; into: where new files go, by default the folder; beat: is called
-    for every row that is converted. Raises ConfigError, one sentence, for what cannot be read, or for a folder or data
-    set that is not divided into training and validation and is named for both."""
-    said: list[str] = []
+    folder: Path
+    """The run's, whose files are not converted again."""
+    needs_answer: bool
+    """Whether the reward service grades."""
+    into: Path | None = None
+    """Where new files go, by default the run's folder."""
+    beat: Callable[[], object] = lambda: None
+    """Is called for every row that is converted."""
 
-    def converted(name: str, split: str) -> str:
-        path, sentence = prompt_file(
-            name, folder, split=split, needs_answer=needs_answer, into=into, beat=beat
-        )
-        said.extend([sentence] if sentence else [])
-        return str(path)
+    def files(self, data: DataConfig) -> tuple[DataConfig, list[str]]:
+        """Returns `data` with prompt files in place of everything else, and a sentence on each file that was converted.
 
-    training = {name: converted(name, "train") for name in data.train}
-    validation = {name: converted(name, "validation") for name in data.validation}
-    for held_out, name in itertools.product(validation, training):
-        if validation[held_out] == training[name] and not (_is_one_file(held_out) and _is_one_file(name)):
-            raise ConfigError(
-                f"data.validation={held_out} and data.train={name} are the same rows, because the names of the data "
-                "files do not tell training from validation: write one file, or one folder, for each."
-            )
-    train = {training[name]: weight for name, weight in data.train.items()}
-    return dataclasses.replace(
-        data, train=train, validation=[validation[name] for name in data.validation]
-    ), said
+        Raises ConfigError, one sentence, for what cannot be read, or for a folder or data set that is not divided into
+        training and validation and is named for both."""
+        training = {name: self.file(name, "train") for name in data.train}
+        validation = {name: self.file(name, "validation") for name in data.validation}
+        for held_out, name in itertools.product(validation, training):
+            is_same = validation[held_out][0] == training[name][0]
+            if is_same and not (_is_one_file(held_out) and _is_one_file(name)):
+                raise ConfigError(
+                    f"data.validation={held_out} and data.train={name} are the same rows, because the names of the "
+                    "data files do not tell training from validation: write one file, or one folder, for each."
+                )
+        train = {str(training[name][0]): weight for name, weight in data.train.items()}
+        held_out_files = [str(validation[name][0]) for name in data.validation]
+        sentences = [sentence for _, sentence in (*training.values(), *validation.values()) if sentence]
+        return dataclasses.replace(data, train=train, validation=held_out_files), sentences
+
+    def file(self, name: str, split: str) -> tuple[Path, str]:
+        """Returns the prompt file with what `name` holds, and what was recognised, or an empty text if nothing had to
+        be converted. Raises ConfigError."""
+        if Path(name).is_file() and is_prompt_file(Path(name)):
+            return Path(name), ""
+        if Path(name).exists() or not is_hub_name(name):
+            return self._converted(name, split)
+        entry = f"{name} {split}{'' if self.needs_answer else ' without answers'}"
+        for place in self._places:
+            known = read_json(place / FROM_HUB).get(entry, "")
+            if known and (sentence := _description(place / known)):
+                return place / known, sentence
+        path, sentence = self._converted(name, split)
+        record = self._places[-1] / FROM_HUB
+        replace_text(record, json.dumps({**read_json(record), entry: path.name}, indent=1) + "\n")
+        return path, sentence
+
+    @property
+    def _places(self) -> tuple[Path, Path]:
+        return self.folder / "data", (self.into or self.folder) / "data"
+
+    def _converted(self, name: str, split: str) -> tuple[Path, str]:
+        """Converts the files of a name, unless there is a file of their content, and returns what `file` does."""
+        files = _files(name, split)
+        digest = hashlib.sha256(f"{VERSION}/{self.needs_answer}".encode())
+        for file in files:
+            digest.update(bytes.fromhex(read_content(file).sha256))
+        stem = f"{_stem(name)}-{digest.hexdigest()[:12]}"
+        for path in (place / f"{stem}.parquet" for place in self._places):
+            if sentence := _description(path):
+                return path, sentence
+        reading = _read(name, files, split=split, needs_answer=self.needs_answer, stem=stem, beat=self.beat)
+        if reading.refusal:
+            raise ConfigError(f"data file {name}: {reading.refusal}.")
+        rows = [row for row in reading.rows if isinstance(row, Row)]
+        table = table_of(rows)
+        for column in dict.fromkeys(key for row in rows for key in row.extra):
+            table = table.append_column(_storable(column), _column([row.extra.get(column) for row in rows]))
+        metadata = {DESCRIPTION: reading.sentence.encode(), CONVERTED_FROM: name.encode()}
+        write_table(path, table.replace_schema_metadata(metadata))
+        return path, _description(path)
 
 
 def is_prompt_file(path: Path) -> bool:
-    """Returns whether a file has our columns, with messages as a list and the task as text, and no images. A file with
-    the names alone, such as one whose tasks are objects, is converted like any other."""
+    """Returns whether a file has our columns, in our types, and no images. A file with the names alone, such as one
+    whose tasks are objects, is converted like any other."""
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError):
@@ -85,70 +124,7 @@ def is_prompt_file(path: Path) -> bool:
     names = set(schema.names)
     if not set(SCHEMA.names) <= names or len(names) < len(schema.names) or any(map(is_media, names)):
         return False
-    messages, task = (schema.field(name).type for name in ("messages", "task"))
-    is_list = pa.types.is_list(messages) or pa.types.is_large_list(messages)
-    return bool(is_list and (pa.types.is_string(task) or pa.types.is_large_string(task)))
-
-
-def prompt_file(
-    name: str,
-    folder: Path,
-    *,
-    split: str,
-    needs_answer: bool,
-    into: Path | None = None,
-    beat: Callable[[], object] = lambda: None,
-) -> tuple[Path, str]:
-    """Returns the prompt file with what `name` holds, and what was recognised, or an empty text if nothing had to be
-    converted. `into` and `beat` are as in `prompt_files`. Raises ConfigError."""
-    if Path(name).is_file() and is_prompt_file(Path(name)):
-        return Path(name), ""
-    convert = partial(
-        _converted, name, folder, into or folder, split=split, needs_answer=needs_answer, beat=beat
-    )
-    if Path(name).exists() or not is_hub_name(name):
-        return convert()
-    entry = f"{name} {split}{'' if needs_answer else ' without answers'}"
-    for place in (folder, into or folder):
-        known = read_json(place / "data" / FROM_HUB).get(entry, "")
-        if known and (sentence := _description(place / "data" / known)):
-            return place / "data" / known, sentence
-    path, sentence = convert()
-    record = (into or folder) / "data" / FROM_HUB
-    replace_text(record, json.dumps({**read_json(record), entry: path.name}, indent=1) + "\n")
-    return path, sentence
-
-
-def _converted(
-    name: str, folder: Path, into: Path, *, split: str, needs_answer: bool, beat: Callable[[], object]
-) -> tuple[Path, str]:
-    """Converts the files of a name, unless `folder` or `into` has them, and returns what `prompt_file` does. Raises
-    ConfigError."""
-    files = _files(name, split)
-    digest = hashlib.sha256(f"{VERSION}/{needs_answer}".encode())
-    for file in files:
-        digest.update(bytes.fromhex(read_content(file).sha256))
-    file_name = f"{_stem(name)}-{digest.hexdigest()[:12]}.parquet"
-    for path in (folder / "data" / file_name, into / "data" / file_name):
-        if sentence := _description(path):
-            return path, sentence
-    reading = _read(name, files, split=split, needs_answer=needs_answer, stem=path.stem, beat=beat)
-    if reading.refusal:
-        raise ConfigError(f"data file {name}: {reading.refusal}.")
-    table = table_of(row for row in reading.rows if isinstance(row, Row))
-    for column in dict.fromkeys(key for further in reading.further for key in further):
-        values = [further.get(column) for further in reading.further]
-        # Values of one type stay as they are, others become text: JSON knows no types of columns.
-        array = None
-        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
-            array = pa.array(values)
-        if array is None or _is_empty(array.type):
-            texts = [one if isinstance(one, str | None) else json.dumps(one, default=str) for one in values]
-            array = pa.array([text and _storable(text) for text in texts], type=pa.string())
-        table = table.append_column(_storable(column), array)
-    metadata = {DESCRIPTION: reading.sentence.encode(), CONVERTED_FROM: name.encode()}
-    write_table(path, table.replace_schema_metadata(metadata))
-    return path, _description(path)
+    return all(schema.field(field.name).type == field.type for field in SCHEMA)
 
 
 def _files(name: str, split: str) -> list[Path]:
@@ -195,8 +171,6 @@ class FileReading:
     sentence: str
     """What was recognised, for people."""
     rows: tuple[Row | RejectedRow, ...]
-    further: tuple[Mapping[str, Any], ...]
-    """The columns of each row that a prompt file does not have anyway."""
 
     @property
     def refusal(self) -> str:
@@ -233,13 +207,12 @@ def _read(
     except ConfigError as error:
         raise ConfigError(f"data file {name}: {error}") from None
     rows: list[Row | RejectedRow] = []
-    further = []
     for number, (file, index, values) in enumerate(itertools.chain([first], found)):
         beat()
-        further.append({key: value for key, value in values.items() if key not in SCHEMA.names})
         make = partial(row_of, values, layout, uid=f"{stem}/{number}", source=_stem(name), split=split)
         try:
-            rows.append(make(needs_answer=needs_answer))
+            extra = {key: value for key, value in values.items() if key not in SCHEMA.names}
+            rows.append(dataclasses.replace(make(needs_answer=needs_answer), extra=extra))
         except BadRecord as error:
             row = None
             with suppress(BadRecord):
@@ -254,8 +227,16 @@ def _read(
     return FileReading(
         sentence=f"{name}{taken}: {num_rows}, {layout}, {_described(whole, needs_answer)}",
         rows=tuple(rows),
-        further=tuple(further),
     )
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """Returns a column: values of one type stay as they are, others become text, as JSON knows no types of columns."""
+    with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+        if not _is_empty((array := pa.array(values)).type):
+            return array
+    texts = [one if isinstance(one, str | None) else json.dumps(one, default=str) for one in values]
+    return pa.array([text and _storable(text) for text in texts], type=pa.string())
 
 
 def _storable(text: str) -> str:

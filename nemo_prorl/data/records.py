@@ -12,6 +12,7 @@ import io
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,7 @@ def _json_lines(path: Path) -> Iterator[Any]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 try:
-                    yield json.loads(line, object_pairs_hook=_with_one_name_each)
-                except _TwiceTheName as error:
-                    raise ValueError(f"in line {number} {error}") from None
+                    yield json.loads(line)
                 except (ValueError, RecursionError) as error:
                     raise ValueError(f"line {number} is not JSON: {error}") from error
 
@@ -80,39 +79,18 @@ def _json(path: Path) -> Iterator[Any]:
         yield from _json_lines(path)
         return
     with _open(path) as file:
-        text = file.read()
-    try:
-        loaded = json.loads(text, object_pairs_hook=_with_one_name_each)
-    except _TwiceTheName:
-        raise
-    except ValueError:
-        yield from _json_lines(path)
-        return
+        loaded = json.load(file)
     if isinstance(loaded, dict):
         listed = [value for value in loaded.values() if isinstance(value, list)]
         loaded = listed[0] if len(loaded) == 1 and listed else [loaded]
     yield from loaded
 
 
-class _TwiceTheName(ValueError):
-    """Two columns, or two keys of an object, have the same name, so that nobody knows which one is meant."""
-
-
-def _with_one_name_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns a JSON object, of which Python would keep the last of two values with one name."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        _check_names(name for name, _ in pairs)
-    return values
-
-
 def _check_names(names: Iterable[str]) -> None:
-    """Raises _TwiceTheName unless all names differ; columns without a name do not count."""
-    seen = set[str]()
-    for name in filter(None, names):
-        if name in seen:
-            raise _TwiceTheName(f"the name {name} is there twice, and it is not clear which one is meant")
-        seen.add(name)
+    """Raises ValueError unless all names differ; columns without a name do not count."""
+    for name, count in Counter(filter(None, names)).items():
+        if count > 1:
+            raise ValueError(f"the name {name} is there twice, and it is not clear which one is meant")
 
 
 def _csv(path: Path) -> Iterator[Any]:

@@ -145,13 +145,15 @@ class RowFile:
             metadata = self._file.schema_arrow.metadata or {}
             self.name = metadata.get(CONVERTED_FROM, str(path).encode()).decode()
             self._check_columns()
-            self.uids = self._file.read(["uid"])["uid"].cast(pa.string())
+            self.uids = self._file.read(["uid"])["uid"]
         except (pa.ArrowException, OSError) as error:
             reason = one_line(error)
             raise ConfigError(f"data file {path} is not Parquet ({reason}): see docs/data.md.") from error
         sizes = [self._file.metadata.row_group(i).num_rows for i in range(self._file.num_row_groups)]
         self._starts = list(itertools.accumulate(sizes, initial=0))
-        self._group = functools.lru_cache(GROUPS_KEPT)(self._read_group)
+        self._group = functools.lru_cache(GROUPS_KEPT)(
+            lambda number: self._file.read_row_group(number, columns=self._columns)
+        )
 
     def _check_columns(self) -> None:
         schema, metadata = self._file.schema_arrow, self._file.metadata
@@ -163,7 +165,10 @@ class RowFile:
         if metadata.num_rows == 0:
             raise ConfigError(f"data file {self.name} has no rows.")
         for field in SCHEMA:
-            self._cast(pa.chunked_array([], schema.field(field.name).type), field)
+            if (found := schema.field(field.name).type) != field.type:
+                raise ConfigError(
+                    f"data file {self.name} has {field.name} as {found}, not as {field.type}: see docs/data.md."
+                )
         nulls = dict.fromkeys(SCHEMA.names, 0)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for column in map(group.column, range(group.num_columns)):
@@ -174,23 +179,6 @@ class RowFile:
                 raise ConfigError(
                     f"data file {self.name} has {count} row(s) without {name}: fill them in or leave them out."
                 )
-
-    def _cast(self, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-        """Converts columns of other writers, with large strings or another order of fields, to our types."""
-        try:
-            return column.cast(field.type)
-        except pa.ArrowException:
-            raise ConfigError(
-                f"data file {self.name} has {field.name} as {column.type}, not as {field.type}: see docs/data.md."
-            ) from None
-
-    def _read_group(self, number: int) -> pa.Table:
-        table = self._file.read_row_group(number, columns=self._columns)
-        for index, name in enumerate(table.column_names):
-            if name in SCHEMA.names:
-                field = SCHEMA.field(name)
-                table = table.set_column(index, field, self._cast(table[name], field))
-        return table
 
     def __len__(self) -> int:
         return int(self._file.metadata.num_rows)

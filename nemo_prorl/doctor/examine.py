@@ -13,7 +13,7 @@ from pathlib import Path
 from nemo_prorl.cluster.plan.fit import model_of
 from nemo_prorl.cluster.scale.memory import checkpoint_bytes
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.data.own import prompt_file
+from nemo_prorl.data.own import Conversion
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.doctor import gpus, machine, sandbox
 from nemo_prorl.doctor.children import facts_of_child, start_child
@@ -119,12 +119,11 @@ def known_domains(config: RunConfig) -> set[str]:
     domains, run_dir = set[str](), Path(config.exp_manager.explicit_log_dir)
     needs_answer = config.reward.asks_service
     with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as aside:
+        conversion = Conversion(folder=run_dir, needs_answer=needs_answer, into=Path(aside))
         for split, names in (("train", config.data.train), ("validation", config.data.validation)):
             for name in names:
                 with suppress(ConfigError):
-                    file, _ = prompt_file(
-                        name, run_dir, split=split, needs_answer=needs_answer, into=Path(aside)
-                    )
+                    file, _ = conversion.file(name, split)
                     domains |= domains_of([str(file)])
     return domains
 

@@ -49,7 +49,7 @@ def measure(
     folder: Path,
     key: str,
     machinery: Machinery,
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[], object] = lambda: None,
 ) -> Known:
     """Returns all `num_samples` samples of every prompt with their scores, from the journal after it is complete.
     Stored responses that were graded by other graders, or with another task, are graded again.

@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from nemo_prorl.config import SERVICE, ConfigError, RewardConfig, RunConfig
-from nemo_prorl.data.building.progress import bar
-from nemo_prorl.data.inputs import held_out_prompts, left_out_prompts, prompt_lengths, with_prompt_files
+from nemo_prorl.data.inputs import held_out, left_out, prompt_lengths, with_prompt_files
 from nemo_prorl.data.mix import Tokenizer, render
 from nemo_prorl.data.rows import domains_of
 from nemo_prorl.distributed import Ranks, initialise
@@ -62,7 +63,8 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
             prompts, num_too_long = rendered(one, tokenizer, config.sampler.max_prompt_tokens)
             num_samples = config.validation.num_rollouts
             name, total = one.benchmark.name, len(prompts) * num_samples
-            with bar(f"{name}, rank {ranks.layout.rank}", -(-total // ranks.layout.world_size)) as tick:
+            what, mine = f"{name}, rank {ranks.layout.rank}", -(-total // ranks.layout.world_size)
+            with tqdm(desc=what, total=mine, unit=" replies", disable=None, dynamic_ncols=True) as shown:
                 known = measure(
                     name,
                     prompts,
@@ -71,7 +73,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
                     folder=out / "samples",
                     key=key,
                     machinery=machinery,
-                    tick=tick,
+                    tick=shown.update,
                 )
             if not prompts:
                 continue
@@ -129,10 +131,12 @@ def evaluate_files(
     aside: this rank's folder for converted data and logs, which nobody needs later."""
     config, recognised = with_prompt_files(config, into=aside)
     ranks, tokenizer = _begin(config)
-    config, limits = ranks.together(lambda: with_limits(config, prompt_lengths(config, tokenizer)))
-    prompts, lengths = ranks.together(lambda: held_out_prompts(config, tokenizer))
-    left_out = left_out_prompts(config, tokenizer, lengths)
-    _say(ranks, [*recognised, *limits, *remarks(config, tokenizer), left_out])
+    lengths = ranks.together(lambda: prompt_lengths(config, tokenizer))
+    each = (length for file in lengths for length in file.lengths)
+    config, limits = ranks.together(lambda: with_limits(config, each))
+    losses = left_out(lengths, config.sampler.max_prompt_tokens)
+    prompts = ranks.together(lambda: held_out(config, tokenizer))
+    _say(ranks, [*recognised, *limits, *remarks(config, tokenizer), losses])
     domains = domains_of(config.data.validation)
     with _machinery(config, ranks, tokenizer, aside, domains) as machinery:
         groups, share = evaluate(

@@ -11,7 +11,7 @@ import pytest
 
 from nemo_prorl.commands import data
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.own import prompt_file
+from nemo_prorl.data.own import Conversion
 from nemo_prorl.data.rows import SCHEMA, write_rows
 from nemo_prorl.run_folder.difficulty import write_prompts
 from tests.data.conftest import make_row
@@ -55,7 +55,7 @@ def test_what_a_run_refuses_is_said_in_its_words(
     said = shown(capsys, file)
     assert "A run refuses this file: " in said
     with pytest.raises(ConfigError) as refused:
-        prompt_file(str(file), tmp_path / "run", split="train", needs_answer=True)
+        Conversion(folder=tmp_path / "run", needs_answer=True).file(str(file), "train")
     for text in (said, str(refused.value)):
         assert says in text
     if len(records) > 1:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from nemo_prorl.data import difficulty
 from nemo_prorl.data.difficulty import RowHistory, draw_weights
-
-EPSILON = 0.05
 
 
 def history(*scores: float | None) -> RowHistory:
@@ -25,15 +24,16 @@ def history(*scores: float | None) -> RowHistory:
 
 def frequencies(of: RowHistory, *, retest: float, count: int = 20_000) -> NDArray[np.float64]:
     generator = np.random.default_rng(3)
-    drawn = [of.choose(generator, epsilon=EPSILON, retest=retest) for _ in range(count)]
-    return np.bincount(drawn, minlength=6) / count
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(difficulty, "RETEST", retest)
+        return np.bincount([of.choose(generator) for _ in range(count)], minlength=6) / count
 
 
 def test_weights_are_the_deviation_of_rewards_0_and_1_and_epsilon() -> None:
     scores = np.array([0.0, 1.0, 0.5, 0.2, 0.8, np.nan])
-    assert draw_weights(scores, EPSILON) == pytest.approx([0.05, 0.05, 0.55, 0.45, 0.45, 0.55])
+    assert draw_weights(scores) == pytest.approx([0.05, 0.05, 0.55, 0.45, 0.45, 0.55])
     rewards = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
-    assert draw_weights(np.array([rewards.mean()]), 0.0) == pytest.approx([rewards.std()])
+    assert draw_weights(np.array([rewards.mean()])) - 0.05 == pytest.approx([rewards.std()])
 
 
 def test_rows_are_drawn_as_often_as_they_weigh() -> None:
@@ -57,13 +57,15 @@ def test_a_row_that_is_being_sampled_is_drawn_only_where_there_is_no_other() -> 
     assert frequencies(made, retest=0.0)[2] == 1.0
 
 
-def test_a_row_that_is_always_solved_is_never_lost() -> None:
+def test_a_row_that_is_always_solved_is_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a weight of nearly 0 it still has its turn: the rows before it in the order of their last draw, times 1 /
     retest, bound how long that takes on average."""
+    monkeypatch.setattr(difficulty, "EPSILON", 1e-9)
+    monkeypatch.setattr(difficulty, "RETEST", 0.2)
     made, generator = history(*[1.0] * 5, *[0.5] * 5), np.random.default_rng(1)
     drawn = []
     for _ in range(1000):
-        row = made.choose(generator, epsilon=1e-9, retest=0.2)
+        row = made.choose(generator)
         made.draw(row)
         made.note(row, 1.0 if row < 5 else 0.5)
         drawn.append(row)
@@ -73,7 +75,6 @@ def test_a_row_that_is_always_solved_is_never_lost() -> None:
 
 
 def test_a_history_goes_on_after_json_as_without_it() -> None:
-    generator = np.random.default_rng(5)
     made, now = history(0.3, None, 1.0, 0.123456789, 0.0, 1.0), []
     made.leave_out(1)
     saved = RowHistory(6)
@@ -84,7 +85,7 @@ def test_a_history_goes_on_after_json_as_without_it() -> None:
         generator = np.random.default_rng(5)
         turns = []
         for turn in range(40):
-            row = of.choose(generator, epsilon=EPSILON, retest=0.4)
+            row = of.choose(generator)
             of.draw(row)
             of.note(row, turn / 40)
             turns.append((row, of.num_visits(row)))

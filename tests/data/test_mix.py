@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -235,12 +234,3 @@ def test_prompts_are_rendered_by_the_chat_template(tokenizer: CharacterTokenizer
     assert prompt.text == "<s>Be brief.<u>2+2?<a>"
     assert "".join(map(chr, prompt.token_ids)) == prompt.text
     assert (prompt.uid, prompt.domain, prompt.source, prompt.task) == ("a#3", "math", "test", {"answer": "4"})
-
-
-def test_shuffling_is_even(write_file: WriteFile) -> None:
-    """Each row is equally likely in the first and the second half of an epoch."""
-    prompts = mix({write_file("a", 10): 1.0}).take(10 * 400)
-    firsts = Counter(
-        prompt.uid.split("#")[0] for start in range(0, 4000, 10) for prompt in prompts[start : start + 5]
-    )
-    assert np.ptp(list(firsts.values())) < 80  # 200 each, standard deviation 10

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nemo_prorl.data.inputs import held_out
-from nemo_prorl.data.mix import PromptMix, render
-from nemo_prorl.evaluation import prompts as benchmark_prompts
-from nemo_prorl.evaluation.catalogue import get
+from nemo_prorl.data.mix import render
 from tests import chat_templates
 from tests.chat_templates import tokenizer_with
-from tests.data.conftest import WriteFile, make_row
+from tests.data.conftest import make_row
 
 TEMPLATES = {
     "R1_DISTILL": (True, "<｜Assistant｜><think>\n"),
@@ -55,13 +52,3 @@ def test_earlier_turns_do_not_decide_either(name: str) -> None:
     )
     prompt = render(make_row("a", messages=messages), tokenizer_with(getattr(chat_templates, name)))
     assert prompt.opens_thought is TEMPLATES[name][0]
-
-
-def test_training_validation_and_evaluation_know_it_alike(write_file: WriteFile) -> None:
-    tokenizer = tokenizer_with(chat_templates.R1_DISTILL)
-    path = write_file("a", 2)
-    trained = PromptMix({path: 1.0}, seed=1, tokenizer=tokenizer, max_prompt_tokens=100).take(2)
-    validated, _ = held_out([path], tokenizer=tokenizer, max_prompts=0, max_prompt_tokens=100)
-    loaded = benchmark_prompts.Loaded(benchmark=get("aime2024"), rows=(make_row("b"),), num_found=1)
-    evaluated, _ = benchmark_prompts.rendered(loaded, tokenizer, 100)
-    assert [prompt.opens_thought for prompt in (*trained, *validated, *evaluated)] == [True] * 5

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nemo_prorl.config import ConfigError, DataConfig
+from nemo_prorl.config import ConfigError, DataConfig, RunConfig
 from nemo_prorl.data import own
-from nemo_prorl.data.inputs import file_lengths, left_out
+from nemo_prorl.data.inputs import left_out, prompt_lengths
 from nemo_prorl.data.mix import PromptMix
-from nemo_prorl.data.own import prompt_file, prompt_files
+from nemo_prorl.data.own import Conversion
 from nemo_prorl.data.rows import RowFile, check_distinct, write_rows
 from nemo_prorl.reward_sources.service import check_tasks
 from tests.conftest import ROOT
@@ -38,7 +38,7 @@ FORMS: dict[str, Callable[[Path], object]] = {
 
 
 def converted(path: Path, folder: Path, *, needs_answer: bool = True) -> tuple[RowFile, str]:
-    file, sentence = prompt_file(str(path), folder, split="train", needs_answer=needs_answer)
+    file, sentence = Conversion(folder=folder, needs_answer=needs_answer).file(str(path), "train")
     return RowFile(file, with_extra=True), sentence
 
 
@@ -61,7 +61,7 @@ def test_every_form_of_a_file_is_the_same_prompts(tmp_path: Path, name: str) -> 
 def test_a_prompt_file_is_read_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "ours.parquet"
     write_rows(path, [make_row("a/0")])
-    assert prompt_file(str(path), tmp_path / "run", split="train", needs_answer=True) == (path, "")
+    assert Conversion(folder=tmp_path / "run", needs_answer=True).file(str(path), "train") == (path, "")
     assert not (tmp_path / "run").exists()
 
 
@@ -87,10 +87,8 @@ def test_the_rest_of_the_trainer_sees_prompts_and_weights(tmp_path: Path) -> Non
         (tmp_path / name / "p.jsonl").write_text(LINES)
     names = [str(tmp_path / name / "p.jsonl") for name in ("a", "b")]
     (tmp_path / "b" / "p.jsonl").write_text(LINES.replace("+", "and"))
-    data, said = prompt_files(
-        DataConfig(train={names[0]: 3.0, names[1]: 1.0}, validation=[names[1]]),
-        tmp_path / "run",
-        needs_answer=True,
+    data, said = Conversion(folder=tmp_path / "run", needs_answer=True).files(
+        DataConfig(train={names[0]: 3.0, names[1]: 1.0}, validation=[names[1]])
     )
     assert len(said) == 3
     mix = PromptMix(data.train, seed=1, tokenizer=CharacterTokenizer(), max_prompt_tokens=100)
@@ -102,21 +100,21 @@ def test_the_rest_of_the_trainer_sees_prompts_and_weights(tmp_path: Path) -> Non
 def test_a_folder_without_a_validation_set_is_not_both(tmp_path: Path) -> None:
     """A file that is named for both purposes is used for both."""
     folder = folder_of(tmp_path, "one.jsonl", "two.jsonl")
+    conversion = Conversion(folder=tmp_path / "run", needs_answer=True)
     data = DataConfig(train={str(folder): 1.0}, validation=[str(folder)])
     with pytest.raises(
         ConfigError, match=rf"data.validation={folder} and data.train={folder} are the same rows"
     ):
-        prompt_files(data, tmp_path / "run", needs_answer=True)
+        conversion.files(data)
     twice = DataConfig(train={str(folder / "one.jsonl"): 1.0}, validation=[str(folder / "one.jsonl")])
-    data, _ = prompt_files(twice, tmp_path / "run", needs_answer=True)
+    data, _ = conversion.files(twice)
     assert [*data.train] == data.validation
 
 
 def test_every_row_is_a_sign_of_life(tmp_path: Path) -> None:
     path, beats = tmp_path / "p.jsonl", list[int]()
     path.write_text(LINES)
-    data = DataConfig(train={str(path): 1.0}, validation=[])
-    prompt_files(data, tmp_path, needs_answer=True, beat=lambda: beats.append(1))
+    Conversion(folder=tmp_path, needs_answer=True, beat=lambda: beats.append(1)).file(str(path), "train")
     assert len(beats) == 5
 
 
@@ -137,8 +135,16 @@ def test_values_of_no_common_type_are_text_and_labels_stay_what_they_are(tmp_pat
 
 
 def test_our_columns_with_other_types_are_converted(tmp_path: Path) -> None:
-    """As pandas or datasets write them: a prompt as text, and the task as an object."""
+    """As pandas, Polars or datasets write them: a prompt as text and the task as an object, or large strings and the
+    fields of a message in another order."""
     path = tmp_path / "p.parquet"
+    message = pa.struct([("content", pa.large_string()), ("role", pa.large_string())])
+    write_rows(path, [make_row("b", "2+2?")])
+    table = pq.read_table(path)
+    large = pa.array(table["messages"].to_pylist(), pa.large_list(message))
+    pq.write_table(table.set_column(table.column_names.index("messages"), "messages", large), path)
+    file, _ = converted(path, tmp_path / "run")
+    assert (file.path != path, list(file)) == (True, [make_row("b", "2+2?")])
     rows = [
         {**make_row(f"a/{i}").columns, "messages": f"{i} + {i}?", "task": {"answer": str(2 * i)}}
         for i in range(3)
@@ -157,9 +163,10 @@ def test_mistakes_in_a_converted_file_name_what_the_user_wrote(tmp_path: Path) -
     path.write_text(LINES)
     file, _ = converted(path, tmp_path / "run")
     assert (file.name, file.path == path) == (str(path), False)
-    lengths = file_lengths(str(file.path), tokenizer=CharacterTokenizer())
+    config = RunConfig(data=DataConfig(train={str(file.path): 1.0}))
+    lengths = prompt_lengths(config, CharacterTokenizer())
     with pytest.raises(ConfigError, match=f"every prompt of {path} is longer"):
-        left_out([lengths], 1)
+        left_out(lengths, 1)
     with pytest.raises(ConfigError, match=rf"data file {path}: 5 of 5 .* such as row 0 \(.*\): odd"):
         check_tasks([str(file.path)], lambda rows: [(place, "odd") for place in range(len(rows))])
     path.write_text("".join(json.dumps({**record, "uid": "same"}) + "\n" for record in RECORDS))
@@ -189,21 +196,8 @@ BAD: dict[str, tuple[str, bytes]] = {
     "empty.jsonl": ("holds no record", b""),
     "fields.csv": ("line 2 has more fields", b"prompt,answer\n?,4,5\n"),
     "twice.csv": ("the name answer is there twice", b"prompt,answer,answer\n?,4,5\n"),
-    "twice.jsonl": (
-        "in line 2 the name answer is there twice",
-        b'{"prompt": "?", "answer": "4"}\n{"prompt": "?", "answer": "4", "answer": "5"}\n',
-    ),
-    "twice.json": ("the name answer is there twice", b'[{"prompt": "?", "answer": "4", "answer": "5"}]'),
     "deep.jsonl": ("line 1 is not JSON", b'{"prompt": ' + b"[" * 100_000),
     "zeros.jsonl.gz": ("cannot be read as jsonl", gzip.compress(LINES.encode() * 9)[:10] + b"\xff" * 99),
-    "nan.jsonl": (
-        r"1 of 2 rows .*, and row 0 \(from 0\) has no answer",
-        b'{"prompt": "?", "answer": NaN}\n' * 1 + b'{"prompt": "?", "answer": 4}',
-    ),
-    "working.jsonl": (
-        r"2 of 3 rows cannot be used, and row 1 \(from 0\) has a solution that gives its answer neither",
-        b'{"prompt": "?", "solution": "4"}\n' + b'{"prompt": "?", "solution": "We add. So it is 4."}\n' * 2,
-    ),
     "header.csv": ("holds no record", b"prompt,answer\n"),
     "broken.parquet": ("cannot be read as parquet", b"PAR1 no PAR1"),
     "torn.jsonl.gz": ("cannot be read as jsonl", gzip.compress(LINES.encode() * 99)[:-20]),
@@ -266,7 +260,7 @@ def test_of_a_folder_each_split_is_read_by_its_name(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "train-0.jsonl", "train-1.jsonl", "test-0.jsonl", "dataset_infos.json")
     (folder / "train-1.jsonl").write_text(LINES.replace("+", "more"))
     found = {
-        split: prompt_file(str(folder), tmp_path, split=split, needs_answer=True)
+        split: Conversion(folder=tmp_path, needs_answer=True).file(str(folder), split)
         for split in ("train", "validation")
     }
     assert {split: questions_in(path) for split, (path, _) in found.items()} == {
@@ -289,8 +283,9 @@ def hub(home: Path, name: str) -> subprocess.CompletedProcess[str]:
     """Returns the rows of a data set, read in a process without network access."""
     program = (
         "import sys; from pathlib import Path; from nemo_prorl.config import ConfigError\n"
-        "from nemo_prorl.data.own import prompt_file\n"
-        f"try: print(prompt_file({name!r}, Path({str(home / 'run')!r}), split='train', needs_answer=True)[1])\n"
+        "from nemo_prorl.data.own import Conversion\n"
+        f"conversion = Conversion(folder=Path({str(home / 'run')!r}), needs_answer=True)\n"
+        f"try: print(conversion.file({name!r}, 'train')[1])\n"
         "except ConfigError as error: sys.exit(f'ConfigError {error}')\n"
     )
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(home)}

@@ -79,7 +79,8 @@ def config(tmp_path: Path) -> RunConfig:
 
 
 def found_from_files(config: RunConfig) -> tuple[RunConfig, list[str]]:
-    return with_limits(config, prompt_lengths(config, CharacterTokenizer()))
+    files = prompt_lengths(config, CharacterTokenizer())
+    return with_limits(config, [length for file in files for length in file.lengths])
 
 
 def test_the_longest_prompt_of_all_files_counts(config: RunConfig) -> None:

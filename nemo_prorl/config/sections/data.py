@@ -23,20 +23,15 @@ class DataConfig:
     enough where all weights are the same."""
     mix: DataMix = DataMix.uniform
     """How problems are drawn within their file. uniform: each once an epoch. difficulty: after the first epoch, with
-    the weight sqrt(q (1 - q)) + data.mix_epsilon, where q is the mean score when a problem was last sampled, each score
-    clipped to [0, 1]; the ones that the policy solves half of the time return most often."""
-    mix_epsilon: float = 0.05
-    """Added to every weight of data.mix=difficulty, whose roots are at most 0.5."""
-    mix_retest: float = 0.1
-    """Share of the draws of data.mix=difficulty that take the problem sampled the longest ago, so that none is lost."""
+    the weight sqrt(q (1 - q)) + 0.05, where q is the mean score when a problem was last sampled, each score clipped to
+    [0, 1]; the ones that the policy solves half of the time return most often. A tenth of the draws take the problem
+    sampled the longest ago, so that none is lost."""
     validation: list[str] = field(default_factory=list)
     """Held-out files, for validation."""
 
     def __post_init__(self) -> None:
         for path, weight in self.train.items():
             require(weight > 0, f"data.train.{path}", weight, "greater than 0")
-        require(0 < self.mix_epsilon <= 1, "data.mix_epsilon", self.mix_epsilon, "in (0, 1]")
-        require(0 <= self.mix_retest <= 1, "data.mix_retest", self.mix_retest, "in [0, 1]")
 
 
 def is_hub_name(text: str) -> bool:
@@ -79,8 +74,6 @@ class DataBuildConfig:
     """Environment variable with the endpoint's API key; a local server needs none."""
     concurrency: int = 32
     """Maximum number of concurrent requests to the endpoint."""
-    requests_per_minute: float = 0.0
-    """Maximum rate of requests to the endpoint; 0: no limit."""
     max_retries: int = 8
     """Retries of one request to the endpoint after 429, 5xx or a lost connection."""
     endpoint_timeout_s: float = 600.0
@@ -91,7 +84,7 @@ class DataBuildConfig:
 
     def __post_init__(self) -> None:
         at_least("", self, -1, ["rows", "held_out"])
-        at_least("", self, 0, ["limit", "requests_per_minute", "max_retries"])
+        at_least("", self, 0, ["limit", "max_retries"])
         at_least("", self, 1, ["concurrency", "max_reply_tokens"])
         positive("", self, ["endpoint_timeout_s"])
         if self.reward.function:

@@ -1,4 +1,4 @@
-"""Asks an OpenAI-compatible chat endpoint: many questions at a time, rate-limited, retried, and each only once.
+"""Asks an OpenAI-compatible chat endpoint: many questions at a time, retried, and each only once.
 
 Replies are cached in a SQLite file, keyed by everything that determines them, so a build that was stopped asks only
 what is missing.
@@ -11,45 +11,45 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import DataBuildConfig
+from tqdm import tqdm
 
-Tick = Callable[[], None]
-"""Called after every reply."""
+from nemo_prorl.config import DataBuildConfig
 
 
 class EndpointFailed(RuntimeError):
     """The endpoint cannot be used; the message is one sentence."""
 
 
-def ask_all(questions: Sequence[str], options: DataBuildConfig, cache: Path, tick: Tick) -> list[str | None]:
+def ask_all(questions: Sequence[str], options: DataBuildConfig, cache: Path, what: str) -> list[str | None]:
     """Returns the reply to each question, in order; None if the endpoint refused that one question. Several processes
-    may share the cache.
+    may share the cache. what: is shown on a terminal beside the number of replies.
 
     Raises EndpointFailed if a question gets no answer after all its retries; the replies so far are kept.
     """
     cache.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(cache, isolation_level=None, timeout=60)) as database:
+    with (
+        closing(sqlite3.connect(cache, isolation_level=None, timeout=60)) as database,
+        tqdm(desc=what, total=len(questions), unit=" replies", disable=None, dynamic_ncols=True) as shown,
+    ):
         database.execute("PRAGMA journal_mode=WAL")
         database.execute(
             "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, model TEXT, question TEXT, reply TEXT)"
         )
-        return asyncio.run(_ask_all(questions, options, database, tick))
+        return asyncio.run(_ask_all(questions, options, database, shown))
 
 
 async def _ask_all(
-    questions: Sequence[str], options: DataBuildConfig, database: sqlite3.Connection, tick: Tick
+    questions: Sequence[str], options: DataBuildConfig, database: sqlite3.Connection, shown: tqdm[Any]
 ) -> list[str | None]:
     from openai import AsyncOpenAI
 
     answers: list[str | None] = [None] * len(questions)
     waiting = iter(enumerate(questions))
-    pace = _Pace(options.requests_per_minute)
     try:
         async with (
             AsyncOpenAI(
@@ -72,12 +72,12 @@ async def _ask_all(
                     }
                     key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
                     found = database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-                    reply = str(found[0]) if found else await _ask(client, body, pace, options)
+                    reply = str(found[0]) if found else await _ask(client, body, options)
                     if found is None and reply is not None:
                         row = (key, options.model, question, reply)
                         database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", row)
                     answers[number] = reply
-                    tick()
+                    shown.update()
 
             for _ in range(min(options.concurrency, len(questions))):
                 group.create_task(work())
@@ -86,12 +86,11 @@ async def _ask_all(
     return answers
 
 
-async def _ask(client: Any, body: dict[str, Any], pace: _Pace, options: DataBuildConfig) -> str | None:
+async def _ask(client: Any, body: dict[str, Any], options: DataBuildConfig) -> str | None:
     """Asks one question. The library retries 408, 409, 429, 5xx and lost connections, with the pauses of Retry-After or
     with growing ones."""
     from openai import APIConnectionError, APIStatusError
 
-    await pace.turn()
     try:
         completion = await client.chat.completions.create(**body)
     except APIStatusError as error:
@@ -107,16 +106,3 @@ async def _ask(client: Any, body: dict[str, Any], pace: _Pace, options: DataBuil
             "when it is up."
         ) from error
     return str(completion.choices[0].message.content or "")
-
-
-class _Pace:
-    """Limits how many requests begin per minute, evenly spaced."""
-
-    def __init__(self, requests_per_minute: float) -> None:
-        self._interval_s = 60.0 / requests_per_minute if requests_per_minute else 0.0
-        self._next = 0.0
-
-    async def turn(self) -> None:
-        now = time.monotonic()
-        self._next = max(now, self._next) + self._interval_s
-        await asyncio.sleep(max(0.0, self._next - self._interval_s - now))

@@ -15,7 +15,6 @@ from nemo_prorl.data import records
 from nemo_prorl.data.building.source import Record, Source
 from nemo_prorl.data.rows import read_content
 
-_KINDS = ".json, .jsonl, .csv (or .gz of them) or .parquet"
 _HELD_OUT = re.compile(r"(^|[^a-z])(validation|valid|val|dev|test)([^a-z]|$)")
 
 
@@ -48,12 +47,7 @@ def locate(source: Source, given: str, revision: str) -> Origin:
 
 
 def check(source: Source, given: str) -> None:
-    """Checks that there is something to read, and that the first record of each local file has the source's columns.
-    Raises ConfigError."""
-    if not given and not source.hub_id and source.generate is None:
-        raise ConfigError(
-            f"{source.name} names no data set on the hub: write source=FILE, or a folder of files."
-        )
+    """Checks that the first record of each local file has the source's columns. Raises ConfigError."""
     if given and _is_local(given):
         for path in files(Path(given)):
             source.check_columns(next(rows_of(path)), str(path))
@@ -72,12 +66,10 @@ def files(where: Path) -> list[Path]:
     """Returns the file, or all data files of the folder, sorted by relative path. Raises ConfigError if there is
     none."""
     if where.is_file():
-        if not where.name.endswith(records.KINDS):
-            raise ConfigError(f"{where} is not {_KINDS}: write such a file.")
         return [where]
     found = sorted(path for path in where.rglob("*") if path.is_file() and path.name.endswith(records.KINDS))
     if not found:
-        what = f"holds no {_KINDS}" if where.is_dir() else "does not exist"
+        what = f"holds no {', '.join(records.KINDS)}" if where.is_dir() else "does not exist"
         raise ConfigError(f"{where} {what}: write a data file, or a folder of such files.")
     return found
 

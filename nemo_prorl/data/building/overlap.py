@@ -39,17 +39,6 @@ def words(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationProblem:
-    """A problem of an evaluation set.
-
-    Example: EvaluationProblem(file="aime24.jsonl", index=3, text="Let $x$ ...")"""
-
-    file: str
-    index: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """A row that shares words with an evaluation problem."""
 
@@ -73,14 +62,15 @@ class Match:
 class EvaluationIndex:
     """An index of the runs of words in evaluation problems."""
 
-    def __init__(self, problems: Iterable[EvaluationProblem]) -> None:
+    def __init__(self, problems: Iterable[tuple[str, str]]) -> None:
+        """problems: (file and index, text), such as ("aime24.jsonl:3", "Let $x$ ...")."""
         self.problems = list(problems)
         self._where: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         self._equal: dict[str, int] = {}
         self._num_runs: list[int] = []
-        for number, problem in enumerate(self.problems):
-            found = words(problem.text)
-            self._equal.setdefault(identity(problem.text), number)
+        for number, (_, text) in enumerate(self.problems):
+            found = words(text)
+            self._equal.setdefault(identity(text), number)
             length = min(len(found), NGRAM_WORDS)
             runs = set(_runs(found, length)) if length >= MIN_WORDS else set()
             self._num_runs.append(len(runs))
@@ -116,16 +106,16 @@ class EvaluationIndex:
                 number = min(counts, key=lambda n: (-counts[n] / self._num_runs[n], n))
                 shared = next(run for run, where in telling.items() if number in where)
                 share = counts[number] / self._num_runs[number]
-            problem = self.problems[number]
+            place, problem = self.problems[number]
             found.append(
                 Match(
                     uid=uid,
                     origin=origin,
-                    evaluation=f"{problem.file}:{problem.index}",
+                    evaluation=place,
                     shared=shared,
                     share=round(share, 3),
                     question=question[:300],
-                    problem=problem.text[:300],
+                    problem=problem[:300],
                 )
             )
         return found
@@ -133,7 +123,7 @@ class EvaluationIndex:
 
 def report(name: str, index: EvaluationIndex, matches: Sequence[Match], num_rows: int) -> dict[str, Any]:
     """Returns the overlap report as JSON-serialisable data."""
-    problems = Counter(problem.file for problem in index.problems)
+    problems = Counter(place.rpartition(":")[0] for place, _ in index.problems)
     overlaps = [match for match in matches if match.is_overlap]
     rows, touched = Counter[str](), defaultdict[str, set[str]](set)
     for match in overlaps:

@@ -10,41 +10,27 @@ import importlib.metadata
 import json
 import platform
 import time
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from tqdm import tqdm
 
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.building import load, overlap
-from nemo_prorl.data.building.progress import watched
-from nemo_prorl.data.building.source import Candidate, NoRow, RejectedCandidate, Source, Submit, get, sources
+from nemo_prorl.data.building.source import Candidate, Ledger, NoRow, Source, Submit, get, sources
 from nemo_prorl.data.building.verify import verify
 from nemo_prorl.data.rows import Row, RowFile, read_content, write_rows
 from nemo_prorl.run_folder.storage import replacing_folder
 
+T = TypeVar("T")
+
 MANIFEST, OVERLAP = "manifest.json", "overlap.json"
-NUM_EXAMPLES = 3
-"""Examples per reason for dropping that the manifest keeps."""
 QUESTION_COLUMNS = (
     "messages", "problem", "question", "Question", "question_content", "prompt", "description", "input", "text",
 )  # fmt: skip
 """Columns in which evaluation sets keep the question, the most specific first."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Ledger:
-    """What happened to every record."""
-
-    num_read: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[dict[str, str]]] = field(default_factory=lambda: defaultdict(list))
-
-    def drop(self, reason: str, origin: str, detail: str = "") -> None:
-        self.dropped[reason] += 1
-        if len(self.examples[reason]) < NUM_EXAMPLES:
-            self.examples[reason].append({"origin": origin, "detail": detail[:300]})
 
 
 def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str, Any]:
@@ -63,20 +49,14 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
     for match in filter(lambda match: match.is_overlap, matches):
         candidates.pop(match.uid)
         ledger.drop("evaluation_overlap", match.origin, f"{match.evaluation}: {match.shared}")
-    refused: list[RejectedCandidate] = []
     kept = list(candidates.values())
     if source.refine is not None:
         place = {candidate.row.uid: index for index, candidate in enumerate(kept)}
-        kept = _sift(source.refine(kept, options, submit), refused)
+        kept = list(source.refine(kept, options, submit, ledger))
         kept.sort(key=lambda candidate: place[candidate.row.uid])
     graders: set[str] = set()
-    kept = _sift(watched(verify(kept, submit, graders), "checking", len(kept)), refused)
-    for one in refused:
-        ledger.drop(one.reason, one.candidate.origin, one.detail)
-    splits = _splits(kept, source, options)
-    for one in refused:
-        if one.file:
-            splits.setdefault(one.file, []).append(one.candidate.row)
+    kept = list(verify(_watched(kept, "checking", len(kept)), submit, graders, ledger))
+    splits = _splits(kept, source, options) | ledger.apart
     if not kept:
         reasons = ", ".join(f"{reason} {count}" for reason, count in ledger.dropped.most_common())
         raise ConfigError(f"{source.name}: none of {ledger.num_read} records became a row ({reasons}).")
@@ -124,11 +104,11 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
     return manifest
 
 
-def evaluation_problems(paths: Sequence[str]) -> Iterator[overlap.EvaluationProblem]:
-    """Yields the problems of the evaluation files, from whichever column holds them. Raises ConfigError if none
-    does."""
+def evaluation_problems(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields (file and index, text) of the problems of the evaluation files, from whichever column holds them. Raises
+    ConfigError if none does."""
     found = [path for where in paths for path in load.files(Path(where))]
-    for path in watched(found, "reading evaluation sets", len(found)) if found else ():
+    for path in _watched(found, "reading evaluation sets", len(found)) if found else ():
         for index, values in enumerate(load.rows_of(path)):
             text = ""
             for column in QUESTION_COLUMNS:
@@ -144,16 +124,16 @@ def evaluation_problems(paths: Sequence[str]) -> Iterator[overlap.EvaluationProb
                     f"{', '.join(values)}."
                 )
             if text:
-                yield overlap.EvaluationProblem(file=path.name, index=index, text=text)
+                yield f"{path.name}:{index}", text
 
 
 def _converted(
     source: Source, origin: load.Origin, options: DataBuildConfig, ledger: Ledger
 ) -> Iterator[Candidate]:
     if origin.files or source.generate is None:
-        records = watched(load.read(source, origin), "reading", None)
+        records = _watched(load.read(source, origin), "reading", None)
     else:
-        records = watched(source.generate(options), "making", None)
+        records = _watched(source.generate(options), "making", None)
     for record in records:
         if options.limit and ledger.num_read == options.limit:
             return
@@ -207,18 +187,6 @@ def _asks(row: Row) -> str:
     return overlap.identity(str(row.messages[-1]["content"]))
 
 
-def _sift(
-    results: Iterable[Candidate | RejectedCandidate], refused: list[RejectedCandidate]
-) -> list[Candidate]:
-    kept = []
-    for result in results:
-        if isinstance(result, RejectedCandidate):
-            refused.append(result)
-        else:
-            kept.append(result)
-    return kept
-
-
 def _splits(kept: Sequence[Candidate], source: Source, options: DataBuildConfig) -> dict[str, list[Row]]:
     """Returns rows by split, in the source's order. `rows` and `held_out` choose by uid, so neighbours in the source
     may be separated like any two rows; generated rows already have the requested numbers."""
@@ -236,6 +204,11 @@ def _splits(kept: Sequence[Candidate], source: Source, options: DataBuildConfig)
         )
         splits["train"] = [row for row in splits["train"] if row.uid in train]
     return {split: rows for split, rows in splits.items() if rows}
+
+
+def _watched(items: Iterable[T], what: str, total: int | None) -> Iterable[T]:
+    """Yields the items, and shows on a terminal how many have passed."""
+    return tqdm(items, desc=what, total=total, unit=" rows", disable=None, dynamic_ncols=True)
 
 
 def _dump(path: Path, value: Mapping[str, Any]) -> None:

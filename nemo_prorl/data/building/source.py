@@ -1,6 +1,6 @@
 """The definition of a source of problems: a description, the columns it needs, and how a record becomes a problem.
 
-A source is a file of `nemo_prorl/data/sources/` that defines `SOURCE`; to add one, add a file.
+A source is a file of `nemo_prorl/data/sources/` that defines `SOURCE`; to add one, add a file, and its name to ORDER.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import pkgutil
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from nemo_prorl.config import ConfigError, DataBuildConfig
+from nemo_prorl.config import ConfigError, DataBuildConfig, one_line
 from nemo_prorl.data.rows import Row
 from reward.protocol import ScoreRequest, ScoreResult, id_of
 from reward.rows import BadLabel, answer_text
@@ -27,7 +27,9 @@ BOX_SUFFIX = " Let's think step by step and output the final answer within \\box
 """The end of every math and STEM prompt (ProRL, appendix on training data)."""
 
 ORDER = ("deepscaler", "eurus", "scp116k", "reasoning_gym", "llama_nemotron_if")
-"""The order of the paper's table of data sets. A problem found in two sources stays in the earlier one."""
+"""The sources, in the order of the paper's table of data sets. A problem found in two of them stays in the earlier."""
+NUM_EXAMPLES = 3
+"""Examples per reason for dropping that the manifest keeps."""
 
 
 class NoRow(Exception):
@@ -57,32 +59,26 @@ class Record:
 
     def list(self, column: str) -> list[Any]:
         """Returns a list, given as such or as JSON text; empty for none. Raises ConfigError for anything else."""
-        found = self._data(column)
-        if found is not None and not isinstance(found, list):
-            raise self.unreadable(column, "is no list")
-        return found or []
+        return self._data(column, list)
 
     def object(self, column: str) -> dict[str, Any]:
         """Returns an object, given as such or as JSON text; empty for none. Raises ConfigError for anything else."""
-        found = self._data(column)
-        if found is not None and not isinstance(found, Mapping):
-            raise self.unreadable(column, "is no object")
-        return dict(found or {})
+        return self._data(column, dict)
 
-    def _data(self, column: str) -> Any:
-        value = self.values.get(column)
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(value) if value.strip() else None
-        except (ValueError, RecursionError) as error:
-            raise self.unreadable(column, f"is not JSON ({' '.join(str(error).split())})") from None
-
-    def unreadable(self, column: str, why: str) -> ConfigError:
-        """Returns the error for a value that cannot be read, which names file and row."""
-        return ConfigError(
-            f"{self.origin}: the column {column} {why}: get the file anew, as its publisher ships it."
-        )
+    def _data(self, column: str, kind: type) -> Any:
+        value, why = self.values.get(column), ""
+        if isinstance(value, str):
+            try:
+                value = json.loads(value) if value.strip() else None
+            except (ValueError, RecursionError) as error:
+                why = f"is not JSON ({one_line(error)})"
+        if not why and value is not None and not isinstance(value, kind):
+            why = f"is no {'list' if kind is list else 'object'}"
+        if why:
+            raise ConfigError(
+                f"{self.origin}: the column {column} {why}: get the file anew, as its publisher ships it."
+            )
+        return kind() if value is None else value
 
     def first(self, columns: str) -> Any:
         """Returns the value of the first of `a|b|c` that exists and is not null, else None."""
@@ -90,21 +86,18 @@ class Record:
         return next((value for value in values if value is not None), None)
 
 
-def user_turns(turns: Any) -> list[str]:
-    """Returns the texts of a conversation's user turns; a text is such a conversation with one turn."""
-    if isinstance(turns, str):
-        return [turns]
-    found = [turn for turn in turns or [] if isinstance(turn, Mapping) and turn.get("role") == "user"]
-    return [turn["content"] for turn in found if isinstance(turn.get("content"), str)]
-
-
 def only_user_turn(turns: Any, *, otherwise: str) -> str:
-    """Returns the stripped text of a conversation's only user turn; a text is such a conversation. Raises
-    NoRow(otherwise) if there is not exactly one, or if it is empty."""
-    texts = user_turns(turns)
-    if len(texts) != 1 or not texts[0].strip():
+    """Returns the text of a conversation's only user turn; a text is such a conversation. Raises NoRow(otherwise) if
+    there is not exactly one, or if it is blank."""
+    if isinstance(turns, str):
+        turns = [{"role": "user", "content": turns}]
+    listed = turns if isinstance(turns, list) else []
+    texts = [
+        turn.get("content") for turn in listed if isinstance(turn, Mapping) and turn.get("role") == "user"
+    ]
+    if len(texts) != 1 or not isinstance(texts[0], str) or not texts[0].strip():
         raise NoRow(otherwise)
-    return texts[0].strip()
+    return texts[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +110,6 @@ class Problem:
     """What the grader needs (reward/protocol.py)."""
     suffix: str = ""
     """The end of the prompt."""
-    system: str = ""
-    """The system turn; none when empty."""
     kind: str = ""
     """Part of the source, such as the name of a puzzle; appended to the row's `source`."""
     gold: str | None = None
@@ -146,17 +137,30 @@ class Candidate:
         return ScoreRequest(request_id=id_of(row.uid), domain=row.domain, response=response, task=row.task)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedCandidate:
-    """A candidate that becomes no training row, and why. With a `file`, it is written there for people to inspect."""
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """What happened to every record."""
 
-    candidate: Candidate
-    reason: str
-    detail: str = ""
-    file: str = ""
+    num_read: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[dict[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    apart: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    """File -> dropped rows that it shows to people."""
+
+    def drop(self, reason: str, origin: str, detail: str = "") -> None:
+        """Counts a record that becomes no row."""
+        self.dropped[reason] += 1
+        if len(self.examples[reason]) < NUM_EXAMPLES:
+            self.examples[reason].append({"origin": origin, "detail": detail[:300]})
+
+    def reject(self, candidate: Candidate, reason: str, detail: str = "", *, file: str = "") -> None:
+        """Drops a candidate. With a `file`, it is written there."""
+        self.drop(reason, candidate.origin, detail)
+        if file:
+            self.apart[file].append(candidate.row)
 
 
-Refine = Callable[[Sequence[Candidate], DataBuildConfig, Submit], Iterable[Candidate | RejectedCandidate]]
+Refine = Callable[[Sequence[Candidate], DataBuildConfig, Submit, Ledger], Iterable[Candidate]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +186,7 @@ class Source:
     check_options: Callable[[DataBuildConfig], None] | None = None
     """Checks options before any work. Raises ConfigError."""
     refine: Refine | None = None
-    """A filter over all candidates together, before they are verified."""
+    """A filter over all candidates together, before they are verified; rejects the others."""
     paper_rows: int = 0
     """Training rows of ProRL's own set (2507.12507 table 1), kept unless the option `rows` gives another number; 0: all
     that pass."""
@@ -205,8 +209,7 @@ class Source:
 
         Raises NoRow."""
         problem = self.convert(record)
-        system = [{"role": "system", "content": problem.system}] if problem.system else []
-        messages = (*system, {"role": "user", "content": problem.question + problem.suffix})
+        messages = ({"role": "user", "content": problem.question + problem.suffix},)
         text = json.dumps(messages, ensure_ascii=True)
         row = Row(
             uid=f"{self.name}/{hashlib.sha256(text.encode()).hexdigest()[:16]}",
@@ -221,13 +224,8 @@ class Source:
 
 @cache
 def sources() -> dict[str, Source]:
-    """Returns every source by name: first ORDER, then the others by name."""
-    from nemo_prorl.data import sources as package
-
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    found = [importlib.import_module(f"{package.__name__}.{name}").SOURCE for name in names]
-    by_name = {source.name: source for source in found}
-    return {name: by_name[name] for name in [*ORDER, *sorted(set(by_name) - set(ORDER))] if name in by_name}
+    """Returns every source by name, in the order of ORDER."""
+    return {name: importlib.import_module(f"nemo_prorl.data.sources.{name}").SOURCE for name in ORDER}
 
 
 def get(name: str) -> Source:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 
-from nemo_prorl.data.building.source import Candidate, RejectedCandidate, Submit
+from nemo_prorl.data.building.source import Candidate, Ledger, Submit
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
 IN_FLIGHT = 256
@@ -18,9 +18,9 @@ class GradingFailed(RuntimeError):
 
 
 def verify(
-    candidates: Iterable[Candidate], submit: Submit, versions: set[str]
-) -> Iterator[Candidate | RejectedCandidate]:
-    """Yields the candidates in their order, with the reason for those that fail; adds the graders' versions to
+    candidates: Iterable[Candidate], submit: Submit, versions: set[str], ledger: Ledger
+) -> Iterator[Candidate]:
+    """Yields the candidates that pass, in their order, and rejects the others; adds the graders' versions to
     `versions`. Raises GradingFailed."""
     waiting: deque[Candidate] = deque()
 
@@ -35,13 +35,11 @@ def verify(
         versions.add(result.version)
         candidate = waiting.popleft()
         if result.status is GradeStatus.invalid_request:
-            reason = str(result.details.get("reason", result.verdict))
-            yield RejectedCandidate(candidate=candidate, reason="task_invalid", detail=reason)
+            ledger.reject(candidate, "task_invalid", str(result.details.get("reason", result.verdict)))
         elif candidate.problem.gold is None or result.score == 1.0:
             yield candidate
         else:
-            detail = str(dict(result.details))[:300]
-            yield RejectedCandidate(candidate=candidate, reason=f"gold_{result.verdict}", detail=detail)
+            ledger.reject(candidate, f"gold_{result.verdict}", str(dict(result.details)))
 
 
 def graded(requests: Iterable[ScoreRequest], submit: Submit) -> Iterator[ScoreResult]:

@@ -22,7 +22,7 @@ def convert(record: Record) -> Problem:
     """Turns a record into a problem. Raises NoRow, and ConfigError for a damaged one."""
     if record.values["ability"] != "code":
         raise NoRow("not_code")
-    question, suffix = only_user_turn(record.values["prompt"], otherwise="no_problem"), ""
+    question, suffix = only_user_turn(record.values["prompt"], otherwise="no_problem").strip(), ""
     if question.endswith(SUFFIX.strip()):
         question = question.removesuffix(SUFFIX.strip()).rstrip()
         suffix = SUFFIX

@@ -22,7 +22,7 @@ def convert(record: Record) -> Problem:
     if not ids or not isinstance(ids, list) or not isinstance(kwargs, list):
         raise NoRow("no_instructions")
     return Problem(
-        question=only_user_turn(record.values["input"], otherwise="not_one_user_turn"),
+        question=only_user_turn(record.values["input"], otherwise="not_one_user_turn").strip(),
         task={
             "instruction_id_list": list(ids),
             "kwargs": [without_nulls(one) for one in kwargs],

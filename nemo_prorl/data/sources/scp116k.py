@@ -23,14 +23,13 @@ import yaml
 
 from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.building.chat import ask_all
-from nemo_prorl.data.building.progress import bar
 from nemo_prorl.data.building.source import (
     BOX_SUFFIX,
     Candidate,
+    Ledger,
     NoRow,
     Problem,
     Record,
-    RejectedCandidate,
     Source,
     Submit,
 )
@@ -78,28 +77,17 @@ def check_options(options: DataBuildConfig) -> None:
 
 
 def agreeing(
-    candidates: Sequence[Candidate], options: DataBuildConfig, submit: Submit
-) -> Iterator[Candidate | RejectedCandidate]:
-    """Yields the candidates whose solution and response agree, with their short answers, and the others with the
-    reason."""
+    candidates: Sequence[Candidate], options: DataBuildConfig, submit: Submit, ledger: Ledger
+) -> Iterator[Candidate]:
+    """Yields the candidates whose solution and response agree, with their short answers, and rejects the others."""
     cache = Path(options.out) / "cache" / "scp116k.sqlite"
-
-    def asked(questions: Sequence[str], what: str) -> list[str | None]:
-        with bar(what, len(questions)) as tick:
-            return ask_all(questions, options, cache, tick)
-
     questions = [
         _PROMPTS["extract"].format(problem=one.question, solution=one.extra["solution"][-MAX_SOLUTION:])
         for one in (candidate.problem for candidate in candidates)
     ]
-    replies = asked(questions, "extracting")
-    answered: list[Candidate] = []
-    for candidate, reply in zip(candidates, replies, strict=True):
-        found = _with_answer(candidate, reply)
-        if isinstance(found, RejectedCandidate):
-            yield found
-        else:
-            answered.append(found)
+    replies = ask_all(questions, options, cache, "extracting")
+    found = (_with_answer(*pair, ledger) for pair in zip(candidates, replies, strict=True))
+    answered = [candidate for candidate in found if candidate is not None]
     requests = [candidate.request(str(candidate.problem.extra["response"])) for candidate in answered]
     unsure: list[Candidate] = []
     for candidate, result in zip(answered, graded(requests, submit), strict=True):
@@ -114,28 +102,30 @@ def agreeing(
         response = str(candidate.problem.extra["response"])
         for a, b in ((book, response), (response, book)):
             questions.append(_PROMPTS["judge"].format(problem=problem, a=a, b=b))
-    judged = asked(questions, "judging")
+    judged = ask_all(questions, options, cache, "judging")
     for candidate, reply, swapped in zip(unsure, judged[::2], judged[1::2], strict=True):
         one, other = _says_equal(reply), _says_equal(swapped)
         if one is None or one is not other:
-            yield _undecided(candidate, "undecided_judgement", f"{one}, {other}")
+            ledger.reject(candidate, "undecided_judgement", f"{one}, {other}", file="undecided")
         elif one:
             yield replace(candidate, by_judge_only=True)
         else:
             detail = f"{candidate.row.task['answer']} / {candidate.problem.extra['response']}"
-            yield RejectedCandidate(candidate=candidate, reason="disagrees", detail=detail)
+            ledger.reject(candidate, "disagrees", detail)
 
 
-def _with_answer(candidate: Candidate, reply: str | None) -> Candidate | RejectedCandidate:
+def _with_answer(candidate: Candidate, reply: str | None, ledger: Ledger) -> Candidate | None:
     found = _json_reply(reply)
     if found is None:
-        return _undecided(candidate, "undecided_extraction", reply)
+        ledger.reject(candidate, "undecided_extraction", reply or "no reply", file="undecided")
+        return None
     try:
         text = answer_text(found.get("answer")).strip()
     except BadLabel:
         text = ""
     if not text or len(text) > MAX_ANSWER:
-        return RejectedCandidate(candidate=candidate, reason="no_short_answer", detail=text)
+        ledger.reject(candidate, "no_short_answer", text)
+        return None
     gold = f"\\boxed{{{text}}}"
     return replace(
         candidate,
@@ -159,12 +149,6 @@ def _json_reply(reply: str | None) -> dict[str, object] | None:
 def _says_equal(reply: str | None) -> bool | None:
     marks = re.findall(r"\[\[A(!?=)B\]\]", visible_text(reply or ""))
     return marks[-1] == "=" if marks else None
-
-
-def _undecided(candidate: Candidate, reason: str, detail: str | None) -> RejectedCandidate:
-    return RejectedCandidate(
-        candidate=candidate, reason=reason, detail=detail or "no reply", file="undecided"
-    )
 
 
 SOURCE = Source(

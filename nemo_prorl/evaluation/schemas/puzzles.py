@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from nemo_prorl.data.building.source import NoRow, OtherSet, Problem, Record, user_turns
+from nemo_prorl.data.building.source import NoRow, OtherSet, Problem, Record, only_user_turn
 from nemo_prorl.data.sources import reasoning_gym
 from nemo_prorl.evaluation.benchmark import missing_column
 
@@ -24,12 +24,11 @@ def row(record: Record) -> Problem:
     NoRow, and ConfigError for a file of another schema or a damaged row."""
     if not {"messages", "task"} <= record.values.keys():
         raise missing_column(record, "messages and task (docs/data.md)")
-    asked, task = user_turns(record.list("messages")), record.object("task")
-    if len(asked) != 1:
-        raise NoRow("not_one_user_turn")
+    turns, task = record.list("messages"), record.object("task")
+    asked = only_user_turn(turns, otherwise="not_one_user_turn")
     if not isinstance(task.get("task"), str):
         raise NoRow("no_puzzle")
-    return Problem(question=asked[0], task=task | reasoning_gym.HELD_OUT_CREDIT)
+    return Problem(question=asked, task=task | reasoning_gym.HELD_OUT_CREDIT)
 
 
 def by_category(record: Record) -> Problem:

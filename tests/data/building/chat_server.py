@@ -28,8 +28,6 @@ class ChatServer:
     url: str
     asked: Counter[str] = field(default_factory=Counter)
     """How often each question arrived."""
-    begun: list[float] = field(default_factory=list)
-    """When each request arrived."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     most_at_once: int = 0
     running: int = 0
@@ -51,7 +49,6 @@ def chat_server(script: Script, *, takes_s: float = 0.0) -> Iterator[ChatServer]
             with state.lock:
                 before = state.asked[question]
                 state.asked[question] += 1
-                state.begun.append(time.monotonic())
                 state.bodies.append(body)
                 state.running += 1
                 state.most_at_once = max(state.most_at_once, state.running)

@@ -3,7 +3,6 @@ twice."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import DataBuildConfig
-from nemo_prorl.data.building import chat
 from nemo_prorl.data.building.chat import EndpointFailed, ask_all
 from tests.data.building.chat_server import ChatServer, Failure, chat_server
 
 
 def ask(server: ChatServer, cache: Path, questions: list[str], **options: Any) -> list[str | None]:
     settings = DataBuildConfig(endpoint=server.url, model="judge", **options)
-    return ask_all(questions, settings, cache / "replies.sqlite", lambda: None)
+    return ask_all(questions, settings, cache / "replies.sqlite", "asking")
 
 
 def test_replies_come_in_the_order_of_the_questions(tmp_path: Path) -> None:
@@ -48,14 +46,6 @@ def test_a_busy_endpoint_is_asked_again(tmp_path: Path, status: int) -> None:
     with chat_server(lambda question, before: Failure(status, 0.01) if before < 2 else "yes") as server:
         assert ask(server, tmp_path, ["a", "b"]) == ["yes", "yes"]
         assert server.asked == {"a": 3, "b": 3}
-
-
-@pytest.mark.medium
-def test_retry_after_is_waited_for(tmp_path: Path) -> None:
-    with chat_server(lambda question, before: "yes" if before else Failure(429, 1)) as server:
-        ask(server, tmp_path, ["a"])
-        first, second = server.begun
-        assert second - first >= 1.0
 
 
 def test_an_endpoint_that_goes_on_failing_ends_the_build_and_keeps_what_was_answered(tmp_path: Path) -> None:
@@ -94,24 +84,3 @@ def test_an_endpoint_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(EndpointFailed, match="cannot be reached") as caught:
         ask(server, tmp_path, ["a"], max_retries=0)
     assert "\n" not in str(caught.value)
-
-
-def test_requests_are_paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """120 requests a minute are spread evenly, however many are ready at once; idle time gives no credit."""
-    now, begun = 0.0, []
-
-    async def sleep(seconds: float) -> None:
-        begun.append(now + seconds)
-
-    monkeypatch.setattr(chat.asyncio, "sleep", sleep)
-    monkeypatch.setattr(chat.time, "monotonic", lambda: now)
-    pace = chat._Pace(120.0)
-
-    async def turns(count: int) -> None:
-        for _ in range(count):
-            await pace.turn()
-
-    asyncio.run(turns(3))
-    now = 10.0
-    asyncio.run(turns(2))
-    assert begun == [0.0, 0.5, 1.0, 10.0, 10.5]

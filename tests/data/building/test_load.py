@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building.load import check, files, locate, read, split_of
+from nemo_prorl.data.building.load import files, locate, read, split_of
 from nemo_prorl.data.building.source import get
 
 FORBIDDEN = httpx.Response(403, request=httpx.Request("GET", "http://x"))
@@ -61,17 +60,10 @@ def test_the_split_is_in_the_name(name: str, split: str) -> None:
 
 def test_what_is_not_there_or_not_data_is_one_sentence(tmp_path: Path) -> None:
     """tests/data/test_own.py has files that cannot be read."""
-    (tmp_path / "notes.txt").write_text("no data")
     (tmp_path / "empty").mkdir()
-    for name, words in (("none", "does not exist"), ("notes.txt", r"not \.json"), ("empty", "holds no")):
+    for name, words in (("none", "does not exist"), ("empty", "holds no")):
         with pytest.raises(ConfigError, match=words):
             files(tmp_path / name)
-
-
-def test_a_source_that_is_nowhere_wants_files() -> None:
-    nowhere = dataclasses.replace(get("deepscaler"), hub_id="")
-    with pytest.raises(ConfigError, match="deepscaler names no data set on the hub: write source=FILE"):
-        check(nowhere, "")
 
 
 @pytest.mark.parametrize(
@@ -79,12 +71,7 @@ def test_a_source_that_is_nowhere_wants_files() -> None:
     [
         ("deepscaler", {"question": "q", "answer": "a"}, "problem"),
         ("eurus", {"prompt": [], "ability": "code", "data_source": "x"}, "reward_model"),
-        (
-            "scp116k",
-            {"problem": "p", "r1_response": "r"},
-            "extracted_solution or extract_solution or matched_solution",
-        ),
-        ("llama_nemotron_if", {"input": []}, "args"),
+        ("scp116k", {"problem": "p", "r1_response": "r"}, "extracted_solution or extract_solution"),
     ],
 )
 def test_another_schema_is_one_sentence_that_names_the_missing_column(

@@ -10,7 +10,6 @@ import pytest
 from nemo_prorl.data.building.overlap import (
     MAX_DOCUMENTS,
     EvaluationIndex,
-    EvaluationProblem,
     Match,
     identity,
     report,
@@ -24,7 +23,7 @@ LONG = (
 
 
 def match(question: str, problem: str, **options: bool) -> Match | None:
-    index = EvaluationIndex([EvaluationProblem(file="e.jsonl", index=0, text=problem)])
+    index = EvaluationIndex([("e.jsonl:0", problem)])
     found = index.matches([("uid", "origin", question)], **options)
     return found[0] if found else None
 
@@ -80,7 +79,7 @@ def test_a_phrase_of_the_trade_does_not_count() -> None:
 
 def test_a_run_that_stands_everywhere_does_not_count() -> None:
     template = " ".join(f"template{chr(97 + i)}" for i in range(14))
-    problem = EvaluationProblem(file="e", index=0, text=template)
+    problem = ("e:0", template)
     few = [(str(i), "", f"{template} {i}") for i in range(MAX_DOCUMENTS)]
     many = [*few, ("last", "", f"{template} last")]
     assert len(EvaluationIndex([problem]).matches(few)) == MAX_DOCUMENTS
@@ -109,7 +108,7 @@ def test_against_brute_force() -> None:
         start = stream.randrange(len(source))
         cut = source[start : start + stream.randint(1, 30)]
         questions.append((str(number), "", " ".join([*stream.choices(vocabulary, k=9), *cut, "end"])))
-    index = EvaluationIndex(EvaluationProblem(file="e", index=i, text=p) for i, p in enumerate(problems))
+    index = EvaluationIndex((f"e:{i}", problem) for i, problem in enumerate(problems))
     found = {match.uid: match for match in index.matches(questions)}
 
     def runs(text: str) -> set[tuple[str, ...]]:
@@ -126,11 +125,7 @@ def test_against_brute_force() -> None:
 
 
 def test_the_report_counts_rows_and_problems_by_file() -> None:
-    problems = [
-        EvaluationProblem(file=f"{name}.jsonl", index=i, text=f"{name} {LONG} {i}")
-        for name in "ab"
-        for i in (0, 1)
-    ]
+    problems = [(f"{name}.jsonl:{i}", f"{name} {LONG} {i}") for name in "ab" for i in (0, 1)]
     index = EvaluationIndex(problems)
     matches = index.matches(
         [("u0", "s:0", f"a {LONG} 0"), ("u1", "s:1", f"a {LONG} 0 again"), ("u2", "s:2", "no")]

@@ -143,7 +143,7 @@ def test_rows_that_overlap_an_evaluation_set_are_dropped_and_listed(building: Bu
 )
 def test_evaluation_sets_of_any_schema_are_read(building: Building, values: dict[str, Any]) -> None:
     path = building.file("eval.jsonl", [values])
-    assert [p.text for p in pipeline.evaluation_problems([path])] == [LONG]
+    assert [text for _, text in pipeline.evaluation_problems([path])] == [LONG]
 
 
 def test_an_evaluation_file_without_questions_is_one_sentence(building: Building) -> None:

@@ -77,12 +77,10 @@ def test_a_real_server_is_asked_and_its_nonsense_stands_apart(
     with pytest.raises(ConfigError, match=r"none of 10 records became a row \(.*undecided_extraction"):
         building.run("scp116k", RECORDS, **options)
     settings = DataBuildConfig(**options)
-    first = ask_all(["2+2?", "3+3?"], settings, tmp_path / "a.sqlite", lambda: None)
+    first = ask_all(["2+2?", "3+3?"], settings, tmp_path / "a.sqlite", "asking")
     assert all(isinstance(reply, str) and reply for reply in first)
-    assert ask_all(["2+2?", "3+3?"], settings, tmp_path / "b.sqlite", lambda: None) == first  # greedy
-    too_long = ask_all(["x" * 5000, "2+2?"], settings, tmp_path / "c.sqlite", lambda: None)
+    assert ask_all(["2+2?", "3+3?"], settings, tmp_path / "b.sqlite", "asking") == first  # greedy
+    too_long = ask_all(["x" * 5000, "2+2?"], settings, tmp_path / "c.sqlite", "asking")
     assert too_long == [None, first[0]]
     with pytest.raises(EndpointFailed, match="404"):
-        ask_all(
-            ["2+2?"], DataBuildConfig(endpoint=endpoint, model="other"), tmp_path / "d.sqlite", lambda: None
-        )
+        ask_all(["2+2?"], DataBuildConfig(endpoint=endpoint, model="other"), tmp_path / "d.sqlite", "asking")

@@ -111,24 +111,6 @@ def test_the_judge_is_spared_what_the_rules_accept_and_asked_the_rest_in_both_or
     assert len(set(judged)) == len(judged)
 
 
-def test_a_build_that_was_stopped_asks_only_what_is_missing(building: Building) -> None:
-    failing = True
-
-    def stops(question: str, before: int) -> str | Failure:
-        return Failure(401) if failing and "[[A=B]]" in question else script(question, before)
-
-    with chat_server(stops) as server:
-        options = {"endpoint": server.url, "model": "judge", "max_retries": 0}
-        with pytest.raises(Exception, match="401"):
-            building.run("scp116k", RECORDS, **options)
-        assert not (building.out / "scp116k").exists()
-        failing, before = False, len(server.bodies)
-        manifest = building.run("scp116k", RECORDS, **options)
-        again = [body["messages"][0]["content"] for body in server.bodies[before:]]
-    assert manifest["num_rows"]["train"] == 3
-    assert sum("[[A=B]]" not in question for question in again) == 1  # the refused one
-
-
 def test_without_a_model_to_ask_it_is_said_at_once() -> None:
     assert scp116k.SOURCE.check_options is not None
     with pytest.raises(ConfigError, match="write endpoint=URL and model=NAME"):
