@@ -60,15 +60,3 @@ def test_a_call_leaves_nothing_to_the_next(asynchronous, sampler, weights_of, ma
             assert not core.scheduler.requests
             assert asynchronous._llm.reset_prefix_cache()
     assert any(left), "no batch was ever left over: the test shows nothing"
-
-
-def test_an_exception_in_on_finish_leaves_the_engine_usable(asynchronous, sampler, make_prompt, draw):
-    prompts = [make_prompt("a"), make_prompt("b")]
-
-    def fail(rollout):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        draw(asynchronous, prompts, fail, num_rollouts=16, max_response_tokens=48)
-    settings = {"num_rollouts": 16, "max_response_tokens": 48}
-    assert bits(draw(asynchronous, prompts, **settings)) == bits(draw(sampler, prompts, **settings))

@@ -45,7 +45,7 @@ def test_the_sampler_is_the_policy_and_a_refit_a_fresh_engine(
             start = len(rollout.prompt.token_ids)
             wanted = policy_logprobs[row, start : rollout.length]
             np.testing.assert_allclose(rollout.sampler_logprobs, wanted, atol=1e-4, rtol=0)
-        sampler.load_weights(second.named_weights(), 1)
+        assert not sampler.load_weights(second.named_weights(), 1).not_held
         others = sampled(draw, sampler)
         sampler.load_weights(first.named_weights(), 2)
         again = sampled(draw, sampler)

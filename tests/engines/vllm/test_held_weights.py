@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from nemo_prorl import distributed
 from nemo_prorl.algorithm.fingerprint import fingerprint
-from nemo_prorl.config import Precision
-from nemo_prorl.engines.vllm.sampler import VllmSampler
-from tests.engines.vllm.conftest import run_config
 
 
 def model_of(sampler):
@@ -66,24 +61,3 @@ def test_what_the_loader_changes_is_named(sampler, weights_of, monkeypatch):
 def test_another_precision_is_compared_after_the_cast(sampler, weights_of):
     doubles = {name: tensor.double() for name, tensor in weights_of("other").items()}
     assert sampler.load_weights(doubles.items(), 1).not_held == ()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen2", "qwen3_tied", "llama"])
-def test_of_every_family_in_bf16(hf_models, tokenizer, name):
-    """Biases of queries, keys and values, norms of queries and keys, a head that is tied or is not."""
-    config = run_config(hf_models[name])
-    config.model.precision = Precision.bf16
-    engine = VllmSampler(config, distributed.initialise(1, 1), tokenizer)
-    weights = {n: tensor.bfloat16() for n, tensor in load_file(hf_models[name] / "model.safetensors").items()}
-    late = {n: tensor.clone() for n, tensor in weights.items()}
-    late["model.layers.1.mlp.down_proj.weight"].view(torch.int16)[0, 0] += 1
-    try:
-        assert engine.load_weights(weights.items(), 1).not_held == ()
-        loaded = engine.load_weights(late.items(), 2)
-        assert loaded.not_held == ()
-        assert [n for n, value in loaded.received.items() if value != fingerprint(weights[n])] == [
-            "model.layers.1.mlp.down_proj.weight"
-        ], "the last bit of one element"
-    finally:
-        engine.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from nemo_prorl.cluster.scale.memory import kv_bytes_a_token
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from tests.engines.vllm.conftest import run_config
@@ -25,11 +23,6 @@ def test_a_rollout_is_the_same_whoever_samples_it(sampler, make_prompt, draw):
     assert sorted((r.prompt.uid, r.sibling) for r in finished) == sorted(
         (r.prompt.uid, r.sibling) for group in whole for r in group
     )
-
-
-def test_shares_must_be_given_for_every_prompt(sampler, make_prompt, draw):
-    with pytest.raises(ValueError, match="shorter"):
-        draw(sampler, [make_prompt("3+4=?"), make_prompt("other")], siblings=[[0]])
 
 
 def test_the_cache_of_a_token_is_as_large_as_a_plan_says(sampler, models_dir):

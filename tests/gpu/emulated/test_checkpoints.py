@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.gpu_check.batches import loss_function
 from benchmarks.gpu_check.policies import build
@@ -114,34 +113,3 @@ def test_fp8_resumes_bit_by_bit(
     again.load(tmp_path / "saved")
     for got, value in zip(go_on(again), wanted, strict=True):
         np.testing.assert_array_equal(got, value)
-
-
-def test_the_scales_of_delayed_scaling_are_what_makes_the_difference(
-    tiny: Path, ranks: Ranks, batch: TrainBatch, tmp_path: Path
-) -> None:
-    """Else the test above would prove nothing: without them a resume goes another way."""
-    policy = of_te(tiny, ranks, fp8=Fp8Recipe.delayed)
-    policy.update(batch, loss_function)
-    save(policy, tmp_path / "saved")
-    wanted = policy.logprobs(batch.tokens)
-    scales = scales_of(policy)
-    assert len(scales) == 8  # of two layers with four products each
-    assert all((scale != 1).any() for scale in scales)
-    mark = tmp_path / "saved" / "policy.json"
-    mark.write_text(
-        json.dumps(json.loads(mark.read_text()) | {"fp8": "tensorwise"})
-    )  # whose state is not taken
-    again = of_te(tiny, ranks, fp8=Fp8Recipe.delayed)
-    again.load(tmp_path / "saved")
-    assert all((scale == 1).all() for scale in scales_of(again))
-    assert not np.array_equal(again.logprobs(batch.tokens), wanted)
-
-
-def scales_of(policy: MegatronPolicy) -> list[torch.Tensor]:
-    """The scales of each linear layer's forward product: 1 before the first pass."""
-    found = []
-    for name, module in policy.model.named_modules():
-        if "linear" in name.rpartition(".")[2]:
-            state = module.fp8_meta.get("scaling_fwd")
-            found.append(torch.ones(3) if state is None else state.scale)
-    return found

@@ -1,5 +1,5 @@
-"""The emulated kernels against other formulas: torch's own functions and automatic differentiation, scalar loops, and
-Transformer Engine's own Python for what its tensors hold. Their names and parameters against a compiled extension."""
+"""FP8 tensors against their formats and Transformer Engine's own Python, what the emulated kernels refuse, and their
+names and parameters against a compiled extension. test_numbers.py compares their numbers, with whole policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from transformer_engine.pytorch.tensor.float8_blockwise_tensor import Float8BlockQuantizer
 from transformer_engine.pytorch.tensor.float8_tensor import Float8CurrentScalingQuantizer, Float8Quantizer
 
@@ -25,43 +24,6 @@ E4M3, E5M2 = names.DType.kFloat8E4M3, names.DType.kFloat8E5M2
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def test_rmsnorm_and_its_gradients_are_torchs() -> None:
-    x, weight, grad = (
-        random(7, 32).requires_grad_(),
-        random(32, seed=1).requires_grad_(),
-        random(7, 32, seed=2),
-    )
-    wanted = F.rms_norm(x, (32,), weight, 1e-5)
-    gradients = torch.autograd.grad(wanted, (x, weight), grad)
-    x, weight = x.detach(), weight.detach()
-    normed, _, scale = extension.rmsnorm_fwd(x, weight, 1e-5, None, None, names.DType.kFloat32, 0, False)
-    torch.testing.assert_close(normed, wanted.detach())
-    for got, value in zip(extension.rmsnorm_bwd(grad, x, scale, weight, 0, False), gradients, strict=True):
-        torch.testing.assert_close(got, value)
-
-
-@pytest.mark.parametrize("format_", [attention.THD, attention.SBHD])
-def test_attention_is_torchs(format_: Any) -> None:
-    """Packed rows of 5 and 3 tokens, or two rows of 4; four query heads share two of keys and values."""
-    lengths = [5, 3] if format_ == attention.THD else [4, 4]
-    q, k, v = random(8, 4, 16), random(8, 2, 16, seed=1), random(8, 2, 16, seed=2)
-    bounds = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32)
-    rows = [
-        F.scaled_dot_product_attention(
-            *(x.transpose(0, 1).repeat_interleave(4 // x.shape[1], 0) for x in part), is_causal=True
-        ).transpose(0, 1)
-        for part in zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
-    ]
-    options = {"bounds": bounds, "longest": 5, "scale": 0.25}
-    if format_ == attention.THD:
-        got = attention.attend(q, k, v, format_, mask="NVTE_PADDING_CAUSAL_MASK", **options)
-        torch.testing.assert_close(got, torch.cat(rows))
-    else:
-        padded = (torch.stack(x.split(lengths), 1) for x in (q, k, v))
-        got = attention.attend(*padded, format_, mask="NVTE_CAUSAL_MASK", **options)
-        torch.testing.assert_close(got, torch.stack(rows, 1))
 
 
 def test_attention_refuses_what_cudnn_would_read_wrongly() -> None:
@@ -76,35 +38,6 @@ def test_attention_refuses_what_cudnn_would_read_wrongly() -> None:
     ):
         with pytest.raises(AssertionError, match=message):
             attention.attend(q, q, q, attention.THD, **({"bounds": bounds} | good | changes))
-
-
-def test_rotation_is_of_complex_numbers_and_its_own_inverse() -> None:
-    x, bounds = random(8, 3, 16), torch.tensor([0, 5, 8], dtype=torch.int32)
-    angles = random(8, 1, 1, 8, seed=1)
-    angles = torch.cat([angles[..., :4], angles[..., :4]], -1).contiguous()
-    got = attention.rotate(x, angles, attention.THD, bounds)
-    for token, position in enumerate([0, 1, 2, 3, 4, 0, 1, 2]):
-        number = torch.complex(x[token, :, :4], x[token, :, 4:8])
-        turned = number * torch.polar(torch.ones(4), angles[position, 0, 0, :4])
-        torch.testing.assert_close(got[token], torch.cat([turned.real, turned.imag, x[token, :, 8:]], -1))
-    torch.testing.assert_close(attention.rotate(got, angles, attention.THD, bounds, back=True), x)
-
-
-@pytest.mark.parametrize("has_copy", [False, True])
-def test_adam_is_torchs(has_copy: bool) -> None:
-    dtype = torch.bfloat16 if has_copy else torch.float32
-    start = random(5, 3).to(dtype)
-    wanted = start.float().clone().requires_grad_()
-    adam = torch.optim.AdamW([wanted], lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.2)
-    parameter, copy = start.clone(), start.float().clone()
-    mean, square = torch.zeros(5, 3), torch.zeros(5, 3)
-    for step in (1, 2, 3):
-        grad = wanted.grad = random(5, 3, seed=step)
-        adam.step()
-        lists = [[grad], [parameter], [mean], [square], *([[copy]] if has_copy else [])]
-        extension.multi_tensor_adam(0, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1e-6, step, 1, 1, 0.2)
-    torch.testing.assert_close(copy if has_copy else parameter, wanted.detach())
-    torch.testing.assert_close(parameter, wanted.detach().to(dtype))
 
 
 def quantizers(columnwise: bool = True) -> dict[str, Any]:
@@ -171,25 +104,6 @@ def gemm(a: Any, b: Any, trans_a: bool, trans_b: bool, **options: Any) -> Any:
         a, trans_a, b, trans_b, out, None, dtype, None, dtype, False, None, options.get("grad", False),
         workspace, 1, options.get("accumulate", False), False,
     )[0]  # fmt: skip
-
-
-@pytest.mark.parametrize(("trans_a", "trans_b"), [(True, False), (False, False), (False, True)])
-@pytest.mark.parametrize("name", [None, *quantizers()])
-def test_products_of_each_layout(trans_a: bool, trans_b: bool, name: str | None) -> None:
-    """The forward pass, the gradient of the input, and that of the weight."""
-    a = random(*((128, 256) if trans_a else (256, 128)))
-    b = random(*((256, 384) if trans_b else (384, 256)), seed=1)
-    wanted = (b.t() if trans_b else b) @ (a.t() if trans_a else a)
-    if name is not None:
-        a, b = (extension.quantize(x, quantizers()[name]) for x in (a, b))
-    error = (gemm(a, b, trans_a, trans_b) - wanted).norm() / wanted.norm()
-    assert error < 1e-6 if name is None else 0.01 < error < 0.12
-
-
-def test_a_product_is_added_where_it_is_asked_to_be() -> None:
-    total, a, b = torch.ones(384, 128), random(256, 128), random(256, 384, seed=1)
-    gemm(a, b, False, True, out=total, accumulate=True, grad=True)
-    torch.testing.assert_close(total, 1 + b.t() @ a)
 
 
 def test_products_refuse_what_the_gpu_would() -> None:

@@ -72,15 +72,6 @@ def test_a_variant_is_within_the_limits_of_gpu_check(
         assert logprob > BF16[0]
 
 
-def test_padding_and_packing_give_the_same(tiny: Path, ranks: Ranks, batch: TrainBatch) -> None:
-    padded, packed = (
-        build(configured(tiny, Variant(name="", spec=TE, packed=packed)), ranks) for packed in (False, True)
-    )
-    np.testing.assert_allclose(padded.logprobs(batch.tokens), packed.logprobs(batch.tokens), atol=0.15)
-    difference = np.abs(padded.logprobs(batch.tokens) - packed.logprobs(batch.tokens))
-    assert difference[batch.tokens.response_mask_BT].mean() < 1e-3
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_reference_is_that_of_a_fresh_policy(
     recipe: Fp8Recipe, tiny: Path, ranks: Ranks, batch: TrainBatch
@@ -121,19 +112,6 @@ def test_gradients_do_not_depend_on_where_they_are_added(
     for name, gradient in wanted.gradients.items():
         torch.testing.assert_close(got.gradients[name], gradient, rtol=1e-6, atol=1e-9, msg=name)
     assert [policy.in_use()["gradient accumulation"] for policy in (fused, plain)] == ["fused", "plain"]
-
-
-def test_rows_of_a_pass_in_fp8_are_counted_without_padding(
-    tiny: Path, ranks: Ranks, batch: TrainBatch
-) -> None:
-    """Only the sum of packed rows is rounded up to 128; each row would be 96 tokens, counted as 128."""
-    config = configured(tiny, Variant(name="", spec=TE, packed=True, fp8=Fp8Recipe.blockwise))
-    config.trainer.micro_batch_tokens = 256
-    policy = build(config, ranks)
-    assert batch.tokens.lengths_B.max() == 96
-    passes = policy._plan(batch.tokens)
-    assert all(batch.tokens.lengths_B[rows].sum() <= 256 for rows in passes)
-    assert len(passes) == -(-batch.tokens.lengths_B.sum() // 256)
 
 
 def test_a_configuration_of_a_user_packs_by_itself(tiny: Path, ranks: Ranks) -> None:

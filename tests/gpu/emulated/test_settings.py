@@ -14,7 +14,7 @@ from benchmarks.gpu_check.batches import loss_function, token_batch, train_batch
 from benchmarks.gpu_check.policies import build
 from benchmarks.gpu_check.policy import Variant, configured
 from nemo_prorl import distributed
-from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, Recompute
+from nemo_prorl.config import Fp8Recipe, LayerSpec, Recompute
 from nemo_prorl.engines import passthrough
 from tests.conftest import ROOT
 from tests.engines.conftest import run_ranks
@@ -123,8 +123,3 @@ def test_every_field_that_the_page_lists_is_tried() -> None:
     tried = {name for megatron, _ in SAME + OTHER for name in megatron}
     assert tried | ON_A_GPU_ALONE == set(re.findall(r"`(\w+)`", listed))
     assert set(passthrough.TAKES_EFFECT_WITH) < tried
-
-
-def test_a_policy_without_an_attention_is_refused(tiny: Path) -> None:
-    with pytest.raises(ConfigError, match="write auto, fused or unfused"):
-        update(tiny, {"attention_backend": "local"}, {})
