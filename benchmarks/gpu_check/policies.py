@@ -21,8 +21,7 @@ from nemo_prorl import distributed
 from nemo_prorl.config import RunConfig
 from nemo_prorl.engines.megatron import check, weights
 from nemo_prorl.engines.megatron.architecture import Architecture, hf_shapes, read_architecture
-from nemo_prorl.engines.megatron.families import FAMILIES
-from nemo_prorl.engines.megatron.families.family import Rope
+from nemo_prorl.engines.megatron.families import FAMILIES, Rope
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.types import FloatArray, Totals, TrainBatch
 

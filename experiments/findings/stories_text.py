@@ -38,7 +38,7 @@ def measure_checkpoints(folder: Path, model: Path) -> dict[str, dict[str, float]
     for checkpoint in find_checkpoints(folder):
         with tempfile.TemporaryDirectory() as aside:
             exported = Path(aside) / "policy"
-            conversion.export_hf(checkpoint.path, exported)
+            conversion.save_hf(*conversion.open_checkpoint(checkpoint.path), exported)
             found[str(checkpoint.state.step)] = text_metrics(exported, model)
         print(f"{folder.name}: measured the policy of step {checkpoint.state.step}", file=sys.stderr)
     return found

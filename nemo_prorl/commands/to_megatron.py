@@ -10,7 +10,8 @@ from nemo_prorl.engines import environment
 
 DESCRIPTION = """\
 `train` and `evaluate` read the Hugging Face folder itself (model.path=HF_DIR) and refuse the result, which has \
-weights only. It is for other programs that read such checkpoints (none has been tried); `export` converts it back."""
+weights only. It is for other programs that read such checkpoints (none has been tried); `export` converts it back. \
+The whole model has to fit into memory."""
 
 
 def main(arguments: Sequence[str]) -> int:

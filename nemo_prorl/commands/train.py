@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         terminal.wait_for("checking model and data")
         environment.choose_device(config.trainer.device)
         environment.order_launches(tensor_parallel=config.trainer.tensor_parallel, ahead=config.sampler.ahead)
-        environment.let_segments_grow(sampler_tensor_parallel=config.sampler.tensor_parallel)
+        environment.set_allocator(sampler_tensor_parallel=config.sampler.tensor_parallel)
         parsing.check_model(config)
         parsing.check_functions(config, into=check_in)
         terminal.wait_for("loading PyTorch and the engines")

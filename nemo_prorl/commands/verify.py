@@ -80,7 +80,7 @@ def _prepare(options: Mapping[str, Any]) -> None:
     trainer, sampler = options["trainer"], options["sampler"]
     environment.choose_device(Device[trainer["device"]])
     environment.order_launches(tensor_parallel=trainer["tensor_parallel"], ahead=sampler["ahead"])
-    environment.let_segments_grow(sampler_tensor_parallel=sampler["tensor_parallel"])
+    environment.set_allocator(sampler_tensor_parallel=sampler["tensor_parallel"])
     terminal.wait_for("loading PyTorch and the engines")
     parsing.prepare_engines(samples=False)
 

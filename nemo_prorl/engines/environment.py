@@ -122,15 +122,11 @@ def prepare() -> None:
 
 
 def _can_make(folder: Path) -> bool:
-    """Returns whether files can be made in a folder or, if it does not exist, in the nearest path that does."""
-    if not folder.is_absolute():  # no home folder is known
-        return False
-    try:
-        nearest = next(path for path in (folder, *folder.parents) if path.exists())
-        with tempfile.TemporaryDirectory(dir=nearest):
-            return True
-    except OSError:
-        return False
+    """Makes a folder, unless no home folder is known, and returns whether files can be made in it."""
+    if folder.is_absolute():
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+    return folder.is_absolute() and os.access(folder, os.W_OK)
 
 
 def order_launches(*, tensor_parallel: int, ahead: bool) -> None:
@@ -141,11 +137,13 @@ def order_launches(*, tensor_parallel: int, ahead: bool) -> None:
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 
 
-def let_segments_grow(*, sampler_tensor_parallel: int) -> None:
-    """Makes torch's allocator grow its segments instead of adding new ones. Packed passes differ in their number of
-    tokens, so the fixed segments that one pass leaves behind often do not fit the next.
+def set_allocator(*, sampler_tensor_parallel: int) -> None:
+    """Makes torch's allocator grow its segments instead of adding new ones, and take pinned host memory as it is asked
+    for instead of rounded up to a power of two. Packed passes differ in their number of tokens, so the fixed segments
+    that one pass leaves behind often do not fit the next.
 
-    vLLM switches this off for its own memory pools. It stays off for engines of several ranks, whose custom all-reduce
-    shares memory by CUDA IPC. Has no effect on CPU, or once CUDA is initialised."""
-    if sampler_tensor_parallel == 1 and has_cuda() and "PYTORCH_ALLOC_CONF" not in os.environ:
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    vLLM switches growing off for its own memory pools. It stays off for engines of several ranks, whose custom
+    all-reduce shares memory by CUDA IPC. Has no effect on CPU, or once CUDA is initialised."""
+    if has_cuda() and "PYTORCH_ALLOC_CONF" not in os.environ:
+        grows = ",expandable_segments:True" if sampler_tensor_parallel == 1 else ""
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", f"pinned_max_round_threshold_mb:1{grows}")

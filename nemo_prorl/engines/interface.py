@@ -147,16 +147,8 @@ class Policy(Protocol):
         on at once, while `PendingSave.write` writes it to `directory`, as shards that any layout can load. Collective
         over all ranks."""
 
-    def load(
-        self,
-        directory: Path,
-        *,
-        optimizer: bool = True,
-        reference: bool = True,
-        num_updates: int | None = None,
-    ) -> None:
-        """Loads what `begin_save` has saved, in the same or another layout, but leaves the optimizer or the reference
-        unchanged if `optimizer` or `reference` is False.
+    def load(self, directory: Path, *, reference: bool = True, num_updates: int | None = None) -> None:
+        """Loads what `begin_save` has saved, in the same or another layout; the reference only if `reference`.
 
         num_updates: number of updates after which the learning-rate schedule continues; None means the saved number.
         """

@@ -81,8 +81,8 @@ def test_launches_are_in_order_where_megatron_overlaps_and_nobody_samples_beside
 @pytest.mark.parametrize(
     ("tensor_parallel", "cuda", "users", "found"),
     [
-        (1, True, {}, "expandable_segments:True"),
-        (2, True, {}, None),
+        (1, True, {}, "pinned_max_round_threshold_mb:1,expandable_segments:True"),
+        (2, True, {}, "pinned_max_round_threshold_mb:1"),
         (1, False, {}, None),
         (1, True, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, "max_split_size_mb:512"),
         (1, True, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"}, None),
@@ -100,7 +100,7 @@ def test_segments_grow_where_no_engine_shares_memory_by_ipc(
         monkeypatch.setenv(name, users.get(name, ""))  # so that what is set below is taken back
         if name not in users:
             monkeypatch.delenv(name)
-    environment.let_segments_grow(sampler_tensor_parallel=tensor_parallel)
+    environment.set_allocator(sampler_tensor_parallel=tensor_parallel)
     assert os.environ.get("PYTORCH_CUDA_ALLOC_CONF") == found
 
 

@@ -84,7 +84,7 @@ def sampler(stories: Path, tokenizer: Any) -> Iterator[VllmSampler]:
 
 def test_import_and_export_give_back_every_bit(stories: Path, tmp_path: Path) -> None:
     conversion.import_hf(stories, tmp_path / "megatron")
-    conversion.export_hf(tmp_path / "megatron", tmp_path / "hf")
+    conversion.save_hf(*conversion.open_checkpoint(tmp_path / "megatron"), tmp_path / "hf")
     before = load_file(stories / "model.safetensors")
     after = {n: t for file in (tmp_path / "hf").glob("*.safetensors") for n, t in load_file(file).items()}
     assert before.keys() == after.keys()

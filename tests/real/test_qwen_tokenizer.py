@@ -331,7 +331,7 @@ def test_the_export_of_padded_shards_is_the_policy_that_was_trained(run: Run) ->
     from safetensors.torch import load_file
 
     first = next(c for c in find_checkpoints(run.folder / "run") if c.state.step == 1)
-    conversion.export_hf(first.path, run.folder / "hf")
+    conversion.save_hf(*conversion.open_checkpoint(first.path), run.folder / "hf")
     before, after = (load_file(run.folder / name / "model.safetensors") for name in ("policy", "hf"))
     assert {name: t.shape for name, t in before.items()} == {name: t.shape for name, t in after.items()}
     assert not torch.equal(before["lm_head.weight"], after["lm_head.weight"])

@@ -13,8 +13,7 @@ from typing import Any
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron.architecture import Architecture
-from nemo_prorl.engines.megatron.families import FAMILIES
-from nemo_prorl.engines.megatron.families.family import Rope
+from nemo_prorl.engines.megatron.families import FAMILIES, Rope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, LayerSpec, LoraTargets, Precision, Recompute, RunConfig
-from nemo_prorl.engines.megatron.families.family import Architecture, Split
+from nemo_prorl.engines.megatron.families import Architecture, Split
 
 GIB = 2**30
 
@@ -107,8 +107,9 @@ def matrices(model: Architecture, config: RunConfig) -> list[tuple[int, int]]:
     found = []
     for part in model.layer:
         target = LoraTargets.mlp if part.megatron.startswith("mlp.") else LoraTargets.attention
-        if len(part.shapes[0]) == 2 and targets in (LoraTargets.all, target):
-            rows, columns = sum(shape[0] for shape in part.shapes), part.shapes[0][1]
+        shapes = list(part.hf.values())
+        if len(shapes[0]) == 2 and targets in (LoraTargets.all, target):
+            rows, columns = sum(shape[0] for shape in shapes), shapes[0][1]
             by_columns = part.split is Split.columns
             found.append((rows, columns // tensor) if by_columns else (rows // tensor, columns))
     return found
@@ -299,8 +300,8 @@ def refit_bytes(model: Architecture, config: RunConfig) -> float:
 
 def _host(case: Case, stage: int) -> dict[str, float]:
     """The reference always; memory for the optimizer states, if they have to leave the GPU; what a rank writes of
-    weights and states, from the beginning of a save until it is on disk. The first is pinned, which torch rounds up to
-    powers of two, tensor by tensor. A sleeping sampler holds nothing: the refit brings its weights."""
+    weights and states, from the beginning of a save until it is on disk. A sleeping sampler holds nothing: the refit
+    brings its weights."""
     config, replicas = case.config, case.data_parallel
     weights = float(element_bytes(config) * parameters_on_rank(case.model, config, stage))
     num_trained, factors = trained_on_rank(case.model, config, stage), factor_bytes(case.model, config, stage)

@@ -22,7 +22,7 @@ from nemo_prorl.distributed import COLLECTIVE_TIMEOUT, Layout
 from nemo_prorl.engines.megatron import core
 from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
 from nemo_prorl.engines.megatron.core import parallel_state
-from nemo_prorl.engines.megatron.families.family import Architecture, Rope
+from nemo_prorl.engines.megatron.families import Architecture, Rope
 from nemo_prorl.engines.megatron.weights import mark_shards
 from nemo_prorl.engines.passthrough import refusals
 
@@ -150,17 +150,17 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
         os.environ["NVTE_ALLOW_NONDETERMINISTIC_ALGO"] = "0"  # Megatron insists that both are set
     if transformer_engine:
         spec = core.gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec(
-            qk_layernorm=architecture.qk_norm
+            qk_layernorm=architecture.family.qk_norm
         )
     else:
         layer = core.gpt_layer_specs.get_gpt_layer_local_spec(
-            normalization="RMSNorm", qk_layernorm=architecture.qk_norm
+            normalization="RMSNorm", qk_layernorm=architecture.family.qk_norm
         )
         parts: Any = layer.submodules
         parts.input_layernorm = parts.pre_mlp_layernorm = RMSNorm
         attention = parts.self_attention.submodules
         attention.core_attention = CausalAttention
-        if architecture.qk_norm:
+        if architecture.family.qk_norm:
             attention.q_layernorm = attention.k_layernorm = RMSNorm
         stage = parallel_state.get_pipeline_model_parallel_rank()
         num_layers = architecture.layers_per_stage(trainer.pipeline_parallel)[stage]
@@ -181,14 +181,6 @@ def build_model(architecture: Architecture, config: RunConfig) -> HiddenStateMod
             rope_scaling_factor=architecture.rope.factor,
             share_embeddings_and_output_weights=architecture.tied,
         )
-    if transformer_engine and config.model.fp8 is not Fp8Recipe.off:
-        modules = {type(module) for module in model.decoder.modules()}
-        if not any(
-            m.__module__.startswith("transformer_engine") or m.__name__.startswith("TE") for m in modules
-        ):
-            raise ConfigError(
-                "model.fp8 is set, but Megatron built layers without Transformer Engine: FP8 would not run."
-            )
     mark_shards(model, architecture)
     return model.to(torch.device(torch.cuda.current_device()))
 
@@ -234,8 +226,8 @@ def transformer_config(architecture: Architecture, config: RunConfig) -> core.Tr
         kv_channels=architecture.head_dim,
         normalization="RMSNorm",
         layernorm_epsilon=architecture.norm_epsilon,
-        qk_layernorm=architecture.qk_norm,
-        add_qkv_bias=architecture.qkv_bias,
+        qk_layernorm=architecture.family.qk_norm,
+        add_qkv_bias=architecture.family.qkv_bias,
         add_bias_linear=False,
         gated_linear_unit=True,
         activation_func=F.silu,

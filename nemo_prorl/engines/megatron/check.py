@@ -1,16 +1,17 @@
-"""Checks whether a model can be trained as the configuration says. Cheap: reads the folder's JSON files, and imports
-torch and vLLM only for sampler.engine_args. build.py checks compute capability and CUDA version.
+"""Checks whether a model can be trained as the configuration says. Cheap: reads JSON files and headers, and imports
+torch only for a tied model with an output layer in its files, and vLLM only for sampler.engine_args. build.py checks
+compute capability and CUDA version.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, Precision, RunConfig
 from nemo_prorl.config.layout import check_layout
@@ -134,8 +135,7 @@ def check_files(folder: Path, architecture: Architecture) -> None:
     """Raises ConfigError unless the folder holds the weights of the architecture and of nothing else, and names stop
     tokens that the model has. The tokenizer is checked where it is loaded (engines/tokenizer.py)."""
     declared_stop_ids(folder, architecture.vocab_size)
-    if not (folder / CHECKPOINT_MARK).exists():
-        check_weights(folder, architecture)
+    check_weights(folder, architecture)
 
 
 def declared_stop_ids(folder: Path, vocab_size: int) -> list[int]:
@@ -171,9 +171,7 @@ def _check_kv_cache(architecture: Architecture, config: RunConfig) -> None:
             f"tokens: write at least {needed_mib}, a multiple of it to sample several sequences at a time, or reduce "
             "sampler.max_prompt_tokens or sampler.max_response_tokens."
         )
-    # The memory that is available to programs, see proc(5).
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    free_mib = int(found[1]) // 1024 if found else sys.maxsize
+    free_mib = psutil.virtual_memory().available >> 20
     if sampler.kv_cache_mib > free_mib:
         raise ConfigError(
             f"sampler.kv_cache_mib={sampler.kv_cache_mib} is more than this machine's free memory of {free_mib:,} MiB: "

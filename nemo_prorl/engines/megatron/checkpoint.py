@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,17 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from nemo_prorl.config import ConfigError, Precision
+from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron import core, optimizer_state
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import parallel_state
-from nemo_prorl.engines.megatron.families.family import Architecture, Split
-from nemo_prorl.engines.megatron.shards import Save, ShardReader, whole_tensor
+from nemo_prorl.engines.megatron.families import Architecture, Split
+from nemo_prorl.engines.megatron.shards import Save, ShardReader
 from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.weights import whole_parameters
 
 MAIN = "main"
 """Name of the optimizer's fp32 copy of a 16-bit weight, which is saved like a moment."""
-
-FILE_BYTES = 1 << 30
-"""Approximate size of the files that an import writes; each is held in memory until it is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +53,6 @@ class Manifest:
     lora: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
-    """What a policy saves besides its weights."""
-
-    trainable: Trainable
-    reference: dict[str, torch.Tensor]
-    """CPU copies of the local weights, by parameter name."""
-    num_updates: int
-    lora: dict[str, Any]
-    """See `Manifest`."""
-
-
 def is_checkpoint(directory: Path) -> bool:
     """Returns whether the folder holds a complete checkpoint."""
     return (directory / CHECKPOINT_MARK).is_file()
@@ -79,23 +63,29 @@ def read_manifest(directory: Path) -> Manifest:
     return Manifest(**json.loads((directory / CHECKPOINT_MARK).read_text()))
 
 
-def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Save:
+def begin_save(
+    directory: Path,
+    model: torch.nn.Module,
+    trainable: Trainable,
+    reference: Mapping[str, torch.Tensor],
+    num_updates: int,
+) -> Save:
     """Copies the whole state to host memory, and returns the copy, which is still to be written to `directory`, a
     folder that all ranks see. Collective over all ranks.
 
     Each rank copies only what it will write, because replicas divide the parameters among themselves. The reference is
-    not copied: it is in host memory already, where only `load` writes to it.
+    not copied: it is in host memory already, where only `load` writes to it. reference: CPU copies of the local
+    weights, by parameter name.
     """
     weights = _sharded_weights(model)
     writers = _sharing(model)
     state: dict[str, Any] = {
         "weights": _to_write("", weights, _parameters(model).items(), writers),
-        "reference": _to_write("reference.", weights, trained.reference.items(), writers, copy=False),
+        "reference": _to_write("reference.", weights, reference.items(), writers, copy=False),
         "random": _random_state(),
     }
-    trainable = trained.trainable
     optimizer, module, places = trainable.optimizer, trainable.module, trainable.places()
-    if trained.lora:
+    if trainable.lora:
         writers = _sharing(module)
         state["lora"] = _to_write("", places, _parameters(module).items(), writers)
     for part in _parts(module):
@@ -105,39 +95,22 @@ def begin_save(directory: Path, model: torch.nn.Module, trained: Trained) -> Sav
     if any(_has_content(entry.data) for entry in extra.values()):
         state["extra"] = extra
     manifest = Manifest(
-        precision="fp32" if all(p.dtype == torch.float32 for p in model.parameters()) else "bf16",
+        precision=_precision(model),
         fp8=_fp8_recipe(model) if "extra" in state else "",
         contents=sorted(state),
-        num_updates=trained.num_updates,
+        num_updates=num_updates,
         optimizer_step=optimizer_state.get_step(optimizer),
-        lora=trained.lora,
+        lora=trainable.lora,
         **_layout(),
     )
     return Save(directory, state, asdict(manifest))
 
 
-def save_whole(
-    directory: Path, architecture: Architecture, precision: Precision, read: Callable[[str], torch.Tensor]
-) -> None:
-    """Writes a checkpoint that has only weights, in one process and without a model. `read` returns the Hugging Face
-    tensor of a name, and is called right before that tensor is written."""
-    dtype = torch.bfloat16 if precision is Precision.bf16 else torch.float32
-    parameters = {(p.key, p.layer): p for p in whole_parameters(architecture)}
-
-    def fetch(key: str, offset: tuple[int, ...]) -> torch.Tensor:
-        parameter = parameters.get((key, None)) or parameters[key, offset[0]]
-        whole = parameter.from_hf([read(name) for name in parameter.hf_names], architecture).to(dtype)
-        return whole if parameter.layer is None else whole[None]
-
-    state, num_bytes = {}, 0
-    for index, (place, parameter) in enumerate(parameters.items()):
-        data = parameter.empty(architecture, dtype)
-        data = data if parameter.layer is None else data[None]
-        state[str(index)] = whole_tensor(place, architecture.num_layers, data)
-        num_bytes += data.nbytes
-    mark = Manifest(precision=precision.name, contents=["weights"])
-    num_files = max(2, math.ceil(num_bytes / FILE_BYTES))
-    saving = Save(directory, {"weights": state}, asdict(mark), fetch=fetch, num_files=num_files)
+def save_weights(directory: Path, model: torch.nn.Module) -> None:
+    """Writes a checkpoint that has only weights, in one process."""
+    shards = _to_write("", _sharded_weights(model), _parameters(model).items(), _sharing(model), copy=False)
+    mark = Manifest(precision=_precision(model), contents=["weights"])
+    saving = Save(directory, {"weights": shards}, asdict(mark))
     saving.write()
     saving.finish()
 
@@ -155,7 +128,7 @@ def read_whole(
     prefix = f"optimizer.{MAIN}." if main and MAIN in read_manifest(directory).contents else ""
     parameters = list(whole_parameters(architecture))
     for parameter in parameters:
-        wanted = tuple(parameter.empty(architecture).shape)
+        wanted = parameter.shape(architecture)
         if parameter.layer is not None:
             wanted = (architecture.num_layers, *wanted)
         found = reader.shape(prefix + parameter.key)
@@ -172,62 +145,49 @@ def read_whole(
             of_layer = list(layer)
             tensors = reader.read([(prefix + p.key, p.layer) for p in of_layer])
             for parameter in of_layer:
-                yield from parameter.to_hf(tensors.pop(0), architecture)
+                yield from parameter.to_hf([tensors.pop(0)], architecture)
 
     return layer_by_layer()
 
 
-def load_weights(directory: Path, model: torch.nn.Module) -> None:
-    """Fills the model's weights only. Collective over all ranks."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name in ("embedding.word_embeddings.weight", "output_layer.weight"):
-                parameter.zero_()  # the checkpoint may lack rows of the vocabulary's padding, which nothing else fills
-    _load_tensors(directory, "", _sharded_weights(model), _parameters(model), _sharing(model))
-
-
 def load(
-    directory: Path, model: torch.nn.Module, trained: Trained, *, optimizer: bool, reference: bool
+    directory: Path,
+    model: torch.nn.Module,
+    trainable: Trainable,
+    reference: Mapping[str, torch.Tensor] | None,
 ) -> int:
-    """Fills model and `trained`, and returns `num_updates`. Collective over all ranks. Random states are loaded with
-    the optimizer, if the layout is the same. Raises ValueError if the checkpoint lacks what is asked for."""
+    """Fills the model, the optimizer and, unless it is None, the reference; returns the saved `num_updates`. Collective
+    over all ranks. Random states are loaded if the layout is the same."""
     manifest = read_manifest(directory)
-    for wanted, part in ((optimizer, "exp_avg"), (reference, "reference")):
-        if wanted and part not in manifest.contents:
-            raise ValueError(
-                f"{directory} holds weights only: load it without optimizer and without reference."
-            )
     weights, readers = _sharded_weights(model), _sharing(model)
     _load_tensors(directory, "", weights, _parameters(model), readers)
     objects: dict[str, Any] = {}
-    if optimizer and all(getattr(manifest, key) == value for key, value in _layout().items()):
+    if all(getattr(manifest, key) == value for key, value in _layout().items()):
         objects["random"] = _random_state()
     if manifest.fp8 and manifest.fp8 == _fp8_recipe(model):
         objects["extra"] = _extra_states(model)
     loaded = core.dist_checkpointing.load(objects, str(directory)) if objects else {}
     if "extra" in loaded:
         model.load_state_dict(loaded["extra"], strict=False)
-    if reference:
-        _load_tensors(directory, "reference.", weights, trained.reference, readers)
-    trainable = trained.trainable
-    module, places, readers = trainable.module, trainable.places(), _sharing(trainable.module)
+    module, places, factor_readers = trainable.module, trainable.places(), _sharing(trainable.module)
     # Other factors' moments are of no use: whoever changes lora.* resets the policy next, which begins new ones.
-    is_same = manifest.lora == trained.lora
-    if reference and trained.lora and is_same:
-        _load_tensors(directory, "", places, _parameters(module), readers)
+    is_same = manifest.lora == trainable.lora
+    if reference is not None:
+        _load_tensors(directory, "reference.", weights, reference, readers)
+        if trainable.lora and is_same:
+            _load_tensors(directory, "", places, _parameters(module), factor_readers)
     trainable.optimizer.reload_model_params()
-    if optimizer:
-        for part in _parts(module):
-            if part in manifest.contents and is_same:
-                _load_part(directory, trainable.optimizer, module, part, places, readers)
-        optimizer_state.set_step(trainable.optimizer, manifest.optimizer_step if is_same else 0)
-        if "random" in loaded:
-            state = loaded["random"]
-            random.setstate(state["python"])
-            np.random.set_state(state["numpy"])
-            torch.cuda.set_rng_state(state["cuda"])
-            torch.set_rng_state(state["torch"])
-            core.get_cuda_rng_tracker().set_states(state["megatron"])
+    for part in _parts(module):
+        if part in manifest.contents and is_same:
+            _load_part(directory, trainable.optimizer, module, part, places, factor_readers)
+    optimizer_state.set_step(trainable.optimizer, manifest.optimizer_step if is_same else 0)
+    if "random" in loaded:
+        state = loaded["random"]
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])
+        torch.cuda.set_rng_state(state["cuda"])
+        torch.set_rng_state(state["torch"])
+        core.get_cuda_rng_tracker().set_states(state["megatron"])
     return manifest.num_updates
 
 
@@ -288,6 +248,11 @@ def _broadcast(tensor: torch.Tensor, reader: int) -> torch.Tensor:
         tensor = tensor.cuda() if torch.cuda.is_available() else tensor.contiguous()
         dist.broadcast(tensor, dist.get_global_rank(group, reader), group=group)
     return tensor
+
+
+def _precision(model: torch.nn.Module) -> str:
+    is_fp32 = all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    return "fp32" if is_fp32 else "bf16"
 
 
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -376,8 +341,7 @@ def _to_write(
 
 def _parts(model: torch.nn.Module) -> list[str]:
     """Returns the names of the tensors that the optimizer keeps for each parameter."""
-    has_copies = any(parameter.dtype != torch.float32 for parameter in model.parameters())
-    return [*optimizer_state.MOMENTS, *([MAIN] if has_copies else [])]
+    return [*optimizer_state.MOMENTS, *([MAIN] if _precision(model) != "fp32" else [])]
 
 
 def _whole_states(

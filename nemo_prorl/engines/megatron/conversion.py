@@ -1,8 +1,8 @@
 """Converts Hugging Face checkpoints to Megatron checkpoints and back.
 
-Both directions run in one process on CPU for a checkpoint of any layout, and hold at most one output file in memory.
-Tensors are copied bit by bit unless another precision is requested; configuration and tokenizer are copied too. The
-output folder appears once it is complete.
+Both directions run in one process. Tensors are copied bit by bit unless another precision is requested; configuration
+and tokenizer are copied too. The output folder appears once it is complete. An export reads a checkpoint of any layout,
+on CPU, and holds one output file in memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from nemo_prorl import distributed
-from nemo_prorl.config import ConfigError, Precision
-from nemo_prorl.engines.megatron import checkpoint
+from nemo_prorl.config import ConfigError, LayerSpec, ModelConfig, Precision, RunConfig
+from nemo_prorl.engines.megatron import build, checkpoint, weights
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_files
 from nemo_prorl.engines.megatron.weight_files import SafetensorsReader, check_finite
@@ -30,8 +30,8 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def import_hf(hf_dir: Path, out_dir: Path) -> None:
-    """Writes the weights of a Hugging Face folder as a Megatron checkpoint that MegatronPolicy loads in any layout,
-    with the model's config and tokenizer. The precision is bf16 if all tensors are bf16, else fp32.
+    """Writes the weights of a Hugging Face folder as a Megatron checkpoint, with the model's config and tokenizer. The
+    precision is bf16 if all tensors are bf16, else fp32. Needs memory for the whole model.
 
     Raises ConfigError for a model that is not supported, and for weights that are damaged or do not fit its config.
     """
@@ -41,25 +41,14 @@ def import_hf(hf_dir: Path, out_dir: Path) -> None:
     check_finite(hf_dir)
     reader = SafetensorsReader(hf_dir)
     precision = Precision.bf16 if {*map(reader.dtype, reader.names())} == {"BF16"} else Precision.fp32
-    _one_process()
+    config = RunConfig(model=ModelConfig(precision=precision, layer_spec=LayerSpec.local))
+    build.initialise_groups(_one_process(), config.seed)
+    model = build.build_model(architecture, config)
+    weights.load_hf(model, architecture, hf_dir)
     with replacing_folder(out_dir) as aside:
-        checkpoint.save_whole(aside, architecture, precision, reader.__getitem__)
+        checkpoint.save_weights(aside, model)
         copy_model_files(hf_dir, aside)
         write_manifest(aside, {})
-
-
-def export_hf(
-    checkpoint_dir: Path,
-    out_dir: Path,
-    *,
-    dtype: str | None = None,
-    shard_bytes: int = SHARD_BYTES,
-    card: str = "",
-) -> None:
-    """Writes the weights of a run's or an imported checkpoint as a Hugging Face folder, as `open_checkpoint` and
-    `save_hf` say."""
-    weights, side_files = open_checkpoint(checkpoint_dir, dtype=dtype)
-    save_hf(weights, side_files, out_dir, dtype=dtype, shard_bytes=shard_bytes, card=card)
 
 
 def open_checkpoint(
@@ -117,13 +106,15 @@ def save_hf(
             (aside / "README.md").write_text(card, encoding="utf-8")
 
 
-def _one_process() -> None:
-    """Initialises a process group of one rank, which Megatron's reader and writer need. Raises ConfigError if there are
-    several ranks."""
-    if distributed.initialise(1, 1).layout.world_size > 1:
+def _one_process() -> distributed.Layout:
+    """Initialises a process group of one rank, which Megatron's reader and writer need, and returns its layout. Raises
+    ConfigError if there are several ranks."""
+    layout = distributed.initialise(1, 1).layout
+    if layout.world_size > 1:
         raise ConfigError(
             "WORLD_SIZE is above 1, but a conversion runs in one process: start it without torchrun."
         )
+    return layout
 
 
 def _write_shards(

@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import torch
@@ -29,27 +28,18 @@ from nemo_prorl.config import LoraTargets, RunConfig
 from nemo_prorl.distributed import Layout
 from nemo_prorl.engines.megatron import build, core, optimizer_state
 from nemo_prorl.engines.megatron.core import parallel_state
+from nemo_prorl.engines.megatron.families import Split
 from nemo_prorl.engines.megatron.trainable import Trainable
 
-
-class _Rows(Enum):
-    """How tensor parallelism splits a matrix, and with it one of its factors."""
-
-    outputs = "outputs"
-    """W and B by rows; A is whole on every rank."""
-    gated = "gated"
-    """As `outputs`, but a rank holds [its gate | its up]: B has the shape [2, out / 2, rank]."""
-    inputs = "inputs"
-    """W and A by columns; B is whole on every rank."""
-
-
 _MATRICES = {
-    "self_attention.linear_qkv.weight": ("qkv", LoraTargets.attention, _Rows.outputs),
-    "self_attention.linear_proj.weight": ("attention_out", LoraTargets.attention, _Rows.inputs),
-    "mlp.linear_fc1.weight": ("mlp_up", LoraTargets.mlp, _Rows.gated),
-    "mlp.linear_fc2.weight": ("mlp_down", LoraTargets.mlp, _Rows.inputs),
+    "self_attention.linear_qkv.weight": ("qkv", LoraTargets.attention, Split.qkv),
+    "self_attention.linear_proj.weight": ("attention_out", LoraTargets.attention, Split.columns),
+    "mlp.linear_fc1.weight": ("mlp_up", LoraTargets.mlp, Split.gated),
+    "mlp.linear_fc2.weight": ("mlp_down", LoraTargets.mlp, Split.columns),
 }
-"""Megatron's name -> (group of the metrics, target, split)."""
+"""Megatron's name -> (group of the metrics, target, split). Split by columns, A is split too and B is whole on every
+rank; otherwise B is split by rows and A is whole. Gated, B has the shape [2, out / 2, rank], as a rank holds
+[its gate | its up]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +50,7 @@ class _Target:
     """The parameter's name in the model."""
     weight: torch.nn.Parameter
     group: str
-    rows: _Rows
+    split: Split
     layer: int
     """Index in the whole model."""
     key: str
@@ -88,7 +78,7 @@ class LowRank(Trainable):
     """The factors belong to the reference with which `restart` was called last."""
 
     def __init__(self, model: build.HiddenStateModel, config: RunConfig, layout: Layout) -> None:
-        self._config, self._scale = config, config.lora.scale
+        self._config, self._scale, self.lora = config, config.lora.scale, config.lora.recorded
         self._num_layers: int = model.config.num_layers
         self._ranks = parallel_state.get_tensor_model_parallel_world_size()
         self._rank = parallel_state.get_tensor_model_parallel_rank()
@@ -108,21 +98,21 @@ class LowRank(Trainable):
             model.embedding.register_forward_hook(_require_gradient)
 
     def _target(self, name: str, weight: torch.nn.Parameter, layer: int, matrix: str) -> _Target:
-        group, _, rows = _MATRICES[matrix]
+        group, _, how = _MATRICES[matrix]
         rank, (num_out, num_in) = self._config.lora.rank, weight.shape
-        of_b = (2, num_out // 2, rank) if rows is _Rows.gated else (num_out, rank)
+        of_b = (2, num_out // 2, rank) if how is Split.gated else (num_out, rank)
         a, b = (
             torch.nn.Parameter(torch.zeros(shape, dtype=torch.float32, device=weight.device))
             for shape in ((rank, num_in), of_b)
         )
         # Without these attributes only rank 0's shard would count in the gradient's norm (see `weights.mark_shards`).
         split: Any
-        split, dim = (a, 1) if rows is _Rows.inputs else (b, b.dim() - 2)
+        split, dim = (a, 1) if how is Split.columns else (b, b.dim() - 2)
         split.tensor_model_parallel, split.partition_dim, split.partition_stride = True, dim, 1
         self._factors.a.append(a)
         self._factors.b.append(b)
         key = f"lora.decoder.layers.{matrix}"
-        return _Target(name=name, weight=weight, group=group, rows=rows, layer=layer, key=key, a=a, b=b)
+        return _Target(name=name, weight=weight, group=group, split=how, layer=layer, key=key, a=a, b=b)
 
     def _hook(self, target: _Target) -> Any:
         def project(weight: torch.nn.Parameter) -> None:
@@ -141,7 +131,7 @@ class LowRank(Trainable):
         if self._ranks > 1:
             group = parallel_state.get_tensor_model_parallel_group()
             for target in self.targets:
-                whole: Any = target.b if target.rows is _Rows.inputs else target.a
+                whole: Any = target.b if target.split is Split.columns else target.a
                 dist.all_reduce(whole.main_grad, group=group)
         self.wrapped.finish_grad_sync()
 
@@ -170,7 +160,7 @@ class LowRank(Trainable):
                 where = f"{self._config.seed}/{num_updates}/{target.key}/{target.layer}"
                 seed = int.from_bytes(hashlib.blake2b(where.encode(), digest_size=7).digest())
                 rank, columns = target.a.shape
-                parts = self._ranks if target.rows is _Rows.inputs else 1
+                parts = self._ranks if target.split is Split.columns else 1
                 generator = torch.Generator().manual_seed(seed)
                 whole = torch.randn(rank, parts * columns, generator=generator) / math.sqrt(rank)
                 target.a.copy_(whole.chunk(parts, dim=1)[self._rank if parts > 1 else 0])
@@ -184,7 +174,7 @@ class LowRank(Trainable):
         places = {}
         for target in self.targets:
             for letter, factor in (("a", target.a), ("b", target.b)):
-                is_split = (letter == "a") == (target.rows is _Rows.inputs)
+                is_split = (letter == "a") == (target.split is Split.columns)
                 axis = (1 if letter == "a" else factor.dim() - 2) + 1  # behind the axis of the layers
                 offsets = [(0, target.layer, self._num_layers)]
                 offsets += [(axis, self._rank, self._ranks)] if is_split else []

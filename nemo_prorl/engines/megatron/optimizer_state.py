@@ -4,7 +4,6 @@ the fused one, whole or sharded over replicas, updating the weights themselves o
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -102,7 +101,7 @@ def to_host(
     the model's weights, which the refit still reads."""
     for key, tensor, put in _movable(optimizer, main_copies):
         if key not in kept:
-            kept[key] = pinned_like(tensor)
+            kept[key] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
         put(kept[key].copy_(tensor, non_blocking=True))
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -131,30 +130,3 @@ def _movable(
 def _torch_optimizers(optimizer: MegatronOptimizer) -> Iterator[Any]:
     for inner in optimizer.chained_optimizers:
         yield inner.optimizer
-
-
-def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor of 0s in host memory, of the shape and type of `tensor`; pinned as long as it exists if `tensor`
-    is on a GPU, so that the bus runs at full speed. Raises RuntimeError if CUDA cannot pin the memory."""
-    # torch rounds its own pinned memory up to powers of two, tensor by tensor: nearly twice the states of a 7B policy.
-    size = max(1, tensor.numel()) * tensor.element_size()
-    memory = _Pinned(-1, size) if tensor.is_cuda else mmap.mmap(-1, size)
-    host = torch.frombuffer(memory, dtype=tensor.dtype)
-    if isinstance(memory, _Pinned):
-        memory.pin(host.data_ptr(), torch.cuda.cudart())
-    return host[: tensor.numel()].view(tensor.shape)
-
-
-class _Pinned(mmap.mmap):
-    """Pages that CUDA has pinned, until nothing refers to them any more."""
-
-    def pin(self, address: int, cudart: Any) -> None:
-        error = cudart.cudaHostRegister(address, len(self), 0)
-        if error != cudart.cudaError.success:
-            raise RuntimeError(f"CUDA cannot pin {len(self):,} bytes of host memory: {error}.")
-        self._unpin = lambda: cudart.cudaHostUnregister(address)
-
-    # It runs before the pages are unmapped, which a weak reference's callback would not.
-    def __del__(self) -> None:
-        if unpin := getattr(self, "_unpin", None):
-            unpin()

@@ -44,11 +44,7 @@ class MegatronPolicy:
         """Number of updates since the first stage began, which determines the learning rate; unchanged by resets."""
         build.initialise_groups(ranks.layout, config.seed)
         self.model = build.build_model(self.architecture, config)
-        source = Path(config.model.path)
-        if checkpoint.is_checkpoint(source):
-            checkpoint.load_weights(source, self.model)
-        else:
-            weights.load_hf(self.model, self.architecture, source)
+        weights.load_hf(self.model, self.architecture, Path(config.model.path))
         make = LowRank if config.lora.rank else Trainable
         self.trainable = make(self.model, config, ranks.layout)
         self.optimizer = self.trainable.optimizer
@@ -249,18 +245,10 @@ class MegatronPolicy:
     # Checkpoints
 
     def begin_save(self, directory: Path) -> PendingSave:
-        return checkpoint.begin_save(directory, self.model, self._state())
+        return checkpoint.begin_save(directory, self.model, self.trainable, self._reference, self.num_updates)
 
-    def load(
-        self,
-        directory: Path,
-        *,
-        optimizer: bool = True,
-        reference: bool = True,
-        num_updates: int | None = None,
-    ) -> None:
-        state = self._state()
-        saved = checkpoint.load(directory, self.model, state, optimizer=optimizer, reference=reference)
+    def load(self, directory: Path, *, reference: bool = True, num_updates: int | None = None) -> None:
+        saved = checkpoint.load(directory, self.model, self.trainable, self._reference if reference else None)
         self.num_updates = saved if num_updates is None else num_updates
         self._reference_hash = ""
 
@@ -269,14 +257,6 @@ class MegatronPolicy:
             stream = weights.named_weights(self.model, self.architecture, self._reference)
             self._reference_hash = weights.content_hash(stream)
         return self._reference_hash
-
-    def _state(self) -> checkpoint.Trained:
-        return checkpoint.Trained(
-            trainable=self.trainable,
-            reference=self._reference,
-            num_updates=self.num_updates,
-            lora=self.config.lora.recorded,
-        )
 
     def take_peak_gib(self) -> float:
         if self._device.type != "cuda":

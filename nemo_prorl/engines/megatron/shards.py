@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,6 @@ from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 Place = tuple[str, int | None]
 """Identifies a tensor in a checkpoint: its key, and the layer's index if layers are stacked under that key."""
 
-Fetch = Callable[[str, tuple[int, ...]], torch.Tensor]
-"""Maps (key, offset in the whole tensor) to the CPU tensor to write there."""
-
 # Otherwise planning would start the manager process.
 core.filesystem_async._results_queue = queue.SimpleQueue()
 
@@ -34,24 +31,15 @@ core.filesystem_async._results_queue = queue.SimpleQueue()
 class Save:
     """See `engines.interface.PendingSave`. Constructing it is collective over all ranks.
 
-    state: sharded tensors and objects, which must not change until they are written. With `fetch` they only have
-    shapes, and each tensor is fetched right before it is written. mark: the content of policy.json, which is written
-    last.
+    state: sharded tensors and objects, which must not change until they are written. mark: the content of policy.json,
+    which is written last.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        state: dict[str, Any],
-        mark: dict[str, Any],
-        *,
-        fetch: Fetch | None = None,
-        num_files: int = 2,
-    ) -> None:
+    def __init__(self, directory: Path, state: dict[str, Any], mark: dict[str, Any]) -> None:
         sharded, self._common = core.save_preprocess(state)
-        plan = _Plan("torch_dist", 1, thread_count=num_files)
+        plan = _Plan("torch_dist", 1, thread_count=2)
         plan.async_save(sharded, directory)
-        self._directory, self._mark, self._fetch = directory, mark, fetch
+        self._directory, self._mark = directory, mark
         self._writer, self._metadata = plan.writer, plan.metadata
         self._results: list[Any] = []
 
@@ -60,24 +48,21 @@ class Save:
         files = [Path(path) for path, *_ in buckets]
         try:
             while buckets:  # popped, so that the memory of each is freed once it is written
-                self._write_file(*buckets.pop(0))
+                self._write_file(buckets.pop(0))
         except BaseException:
             for file in files:  # the disk may be full
                 file.unlink(missing_ok=True)
             raise
         return files
 
-    def _write_file(self, path: str, key: str, content: tuple[list[Any], list[Any]]) -> None:
-        objects, tensors = content
-        if self._fetch is not None:
-            tensors = [(item, self._fetch(item.index.fqn, tuple(item.index.offset))) for item, _ in tensors]
+    def _write_file(self, bucket: tuple[Any, ...]) -> None:
         writer = self._writer
         # The decorator would switch garbage collection off.
         write = inspect.unwrap(writer.write_preloaded_data)
         outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         pending: queue.Queue[int] = queue.Queue()
         pending.put(0)
-        write([writer.transforms], 0, (path, key, (objects, tensors)), outcomes, pending, use_fsync=True)
+        write([writer.transforms], 0, bucket, outcomes, pending, use_fsync=True)
         _, outcome = outcomes.get()
         if isinstance(outcome, Exception):
             raise outcome
@@ -106,15 +91,6 @@ class _Plan(core.TorchDistSaveShardedStrategy):
         return core.AsyncRequest(None, (), [])
 
 
-def whole_tensor(place: Place, num_layers: int, data: torch.Tensor) -> core.ShardedTensor:
-    """Describes a tensor that is not split over ranks. data: the tensor; for a stacked layer, with a first axis of
-    length 1."""
-    key, layer = place
-    if layer is None:
-        return core.ShardedTensor.from_rank_offsets(key, data)
-    return core.ShardedTensor.from_rank_offsets(key, data, (0, layer, num_layers))
-
-
 class ShardReader:
     """Reads whole tensors of a checkpoint from any layout, without a model. Not collective."""
 
@@ -133,7 +109,8 @@ class ShardReader:
             num_layers, *rest = self._known[key].global_shape
             shape = (num_layers if layer is None else 1, *rest)
             empty = torch.empty(shape, dtype=self._known[key].dtype)
-            wanted[str(index)] = whole_tensor((key, layer), num_layers, empty)
+            offset = [] if layer is None else [(0, layer, num_layers)]
+            wanted[str(index)] = core.ShardedTensor.from_rank_offsets(key, empty, *offset)
         loaded = core.dist_checkpointing.load(wanted, self._directory, validate_access_integrity=False)
         tensors = [loaded[str(index)] for index in range(len(places))]
         return [

@@ -24,8 +24,11 @@ class Trainable:
     optimizer: core.MegatronOptimizer
     forward: torch.nn.Module
     """What Megatron runs the passes of."""
+    lora: dict[str, Any]
+    """Rank, scale and targets of low-rank factors; empty if all weights are trained."""
 
     def __init__(self, model: build.HiddenStateModel, config: RunConfig, layout: Layout) -> None:
+        self.lora = config.lora.recorded
         self.module = model
         self.wrapped, self.optimizer = build.build_training(model, config, layout)
         self.forward = self.wrapped

@@ -47,14 +47,14 @@ def logprob_and_entropy(
     rank, size = (dist.get_rank(group), dist.get_world_size(group)) if group is not None else (0, 1)
     start = rank * weight_VH.shape[0]
     shard = _Shard(
-        start=start,
         num_valid=max(0, min(weight_VH.shape[0], vocab_size - start)),
         group=group if size > 1 else None,
         temperature=temperature,
         chunk_tokens=chunk_tokens,
         kernels=kernels,
     )
-    logprobs, entropy = _ChunkedHead.apply(hidden_NH, weight_VH, labels_N, shard)
+    columns_N = labels_N - start  # outside of [0, num_valid) if another rank holds the label
+    logprobs, entropy = _ChunkedHead.apply(hidden_NH, weight_VH, columns_N, shard)
     return logprobs, entropy
 
 
@@ -67,8 +67,6 @@ def can_fuse(device: torch.device) -> bool:
 class _Shard:
     """This rank's shard of the vocabulary, and how to process the tokens."""
 
-    start: int
-    """Index of the shard's first entry in the whole vocabulary."""
     num_valid: int
     """Number of entries before the padding."""
     group: Any
@@ -86,28 +84,23 @@ class _Shard:
         """Returns the logits [chunk, num_valid] in at least fp32."""
         return _product(hidden, weight_VH[: self.num_valid].t())
 
-    def columns(self, labels: torch.Tensor) -> torch.Tensor:
-        """Returns each label's column in this shard, [chunk]; outside of [0, num_valid) if another rank holds it, or if
-        it is in the padding."""
-        return labels - self.start
-
 
 class _ChunkedHead(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, shard: _Shard
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, columns: torch.Tensor, shard: _Shard
     ) -> tuple[torch.Tensor, torch.Tensor]:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         logprobs, entropy, log_normaliser = hidden.new_empty(3, hidden.shape[0], dtype=dtype).unbind()
         for part in shard.chunks(hidden.shape[0]):
             logits = shard.logits(hidden[part], weight)
-            statistics_4N = shard.kernels.statistics(logits, shard.columns(labels[part]), shard.temperature)
+            statistics_4N = shard.kernels.statistics(logits, columns[part], shard.temperature)
             peak, total, weighted, label_z = _merge(statistics_4N, shard.group)
             log_sum = total.log()
             logprobs[part] = label_z - peak - log_sum
             entropy[part] = log_sum - weighted / total
             log_normaliser[part] = log_sum + peak
-        ctx.save_for_backward(hidden, weight, labels, log_normaliser, entropy)
+        ctx.save_for_backward(hidden, weight, columns, log_normaliser, entropy)
         ctx.shard = shard
         ctx.set_materialize_grads(False)
         return logprobs, entropy
@@ -116,7 +109,7 @@ class _ChunkedHead(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, grad_logprobs: torch.Tensor | None, grad_entropy: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, labels, log_normaliser, entropy = ctx.saved_tensors
+        hidden, weight, columns, log_normaliser, entropy = ctx.saved_tensors
         shard: _Shard = ctx.shard
         if grad_logprobs is None:
             grad_logprobs = torch.zeros_like(entropy)
@@ -126,7 +119,7 @@ class _ChunkedHead(torch.autograd.Function):
         for part in shard.chunks(hidden.shape[0]):
             grad_logits = shard.kernels.gradient(
                 shard.logits(hidden[part], weight),
-                shard.columns(labels[part]),
+                columns[part],
                 shard.temperature,
                 log_normaliser[part],
                 entropy[part],

@@ -3,7 +3,6 @@ torch, so that the command line can do so before torch is imported."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,16 +18,8 @@ from nemo_prorl.engines.megatron.architecture import (
 )
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-EXPONENTS = {
-    "F64": ("<u8", 0x7FF << 52),
-    "F32": ("<u4", 0xFF << 23),
-    "F16": ("<u2", 0x1F << 10),
-    "BF16": ("<u2", 0xFF << 7),
-}
-"""Precision as safetensors spells it -> (numpy type of its bits, mask of the exponent, all ones in NaN and infinity).
-Weights in other precisions are quantised, and mean nothing without their scales."""
-_PART_BYTES = 64 << 20
-"""Bytes of a tensor that are examined at a time."""
+PRECISIONS = ("F64", "F32", "F16", "BF16")
+"""As safetensors spells them. Weights in others are quantised, and mean nothing without their scales."""
 _POINTER = b"version https://git-lfs"
 """First bytes of the file that Git checks out if Git LFS has not fetched the content."""
 
@@ -99,23 +90,14 @@ class SafetensorsReader:
         """Returns the precision as safetensors spells it, such as "BF16"."""
         return str(self._slice(name).get_dtype())
 
-    def parts(self, name: str) -> Iterator[bytes]:
-        """Yields the bytes of a tensor, some megabytes at a time."""
-        path = self._owner[name][0]
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            begin, end = json.loads(file.read(length))[name]["data_offsets"]
-            file.seek(8 + length + begin)
-            for start in range(begin, end, _PART_BYTES):
-                yield file.read(min(_PART_BYTES, end - start))
-
     def _slice(self, name: str) -> Any:
         return self._owner[name][1].get_slice(name)
 
 
 def check_weights(folder: Path, architecture: Architecture) -> None:
     """Raises ConfigError unless the folder holds exactly the tensors of the architecture, in a precision that can be
-    read, and a tied model no output layer of its own. Reads headers only, and the output layer of a tied model."""
+    read, and a tied model no output layer of its own. Reads headers only, and with torch the output layer of a tied
+    model."""
     reader, wanted = SafetensorsReader(folder, "np"), hf_shapes(architecture)
     for name, shape in wanted.items():
         if name not in reader:
@@ -135,15 +117,18 @@ def check_weights(folder: Path, architecture: Architecture) -> None:
             f"{folder} has tensors that {architecture.name} does not have: {', '.join(unknown[:5])}."
         )
     for name in reader.names():
-        if reader.dtype(name) not in EXPONENTS:
+        if reader.dtype(name) not in PRECISIONS:
             raise ConfigError(
                 f"{folder} has {name} in {reader.dtype(name)}, which is a quantised precision: write model.path of an "
-                f"unquantised checkpoint ({', '.join(EXPONENTS)})."
+                f"unquantised checkpoint ({', '.join(PRECISIONS)})."
             )
     if not architecture.tied or HEAD not in reader:
         return
-    is_same = reader.dtype(EMBEDDING) == reader.dtype(HEAD) and reader.shape(EMBEDDING) == reader.shape(HEAD)
-    if not is_same or any(a != b for a, b in zip(reader.parts(EMBEDDING), reader.parts(HEAD), strict=True)):
+    import torch
+
+    tensors = SafetensorsReader(folder)
+    embedding, head = tensors[EMBEDDING], tensors[HEAD]
+    if embedding.dtype != head.dtype or not torch.equal(embedding, head):
         raise ConfigError(
             f"{folder} has tie_word_embeddings=true in its config.json, but {HEAD} is not {EMBEDDING}: set "
             "tie_word_embeddings to false, or delete the tensor that the model does not use."
@@ -152,16 +137,14 @@ def check_weights(folder: Path, architecture: Architecture) -> None:
 
 def check_finite(folder: Path, *, share: int = 0, num_shares: int = 1) -> None:
     """Raises ConfigError for a weight that is NaN or infinite. Reads every `num_shares`-th tensor."""
-    import numpy as np
+    import torch
 
-    reader = SafetensorsReader(folder, "np")
+    reader = SafetensorsReader(folder)
     for name in sorted(reader.names())[share::num_shares]:
-        bits, exponent = EXPONENTS[reader.dtype(name)]
-        for part in reader.parts(name):
-            if ((np.frombuffer(part, bits) & exponent) == exponent).any():
-                raise ConfigError(
-                    f"{folder} has NaN or infinity in {name}: fetch it again, or take an earlier checkpoint."
-                )
+        if not torch.stack(reader[name].aminmax()).isfinite().all():
+            raise ConfigError(
+                f"{folder} has NaN or infinity in {name}: fetch it again, or take an earlier checkpoint."
+            )
 
 
 def _opened(path: Path, framework: str) -> Any:

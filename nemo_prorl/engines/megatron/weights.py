@@ -1,5 +1,5 @@
 """Translates parameters between Megatron and Hugging Face: loads a checkpoint into the model, and streams full tensors
-to vLLM and to exports. families/ names the parameters of a layer, this file the others.
+to vLLM and to exports. families.py names the parameters of a layer, this file the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from nemo_prorl.engines.megatron.architecture import EMBEDDING, FINAL_NORM, HEAD, hf_shapes
 from nemo_prorl.engines.megatron.core import parallel_state
-from nemo_prorl.engines.megatron.families.family import Architecture, Split
+from nemo_prorl.engines.megatron.families import Architecture, Split
 from nemo_prorl.engines.megatron.weight_files import SafetensorsReader
 
 _TOP = {
@@ -28,31 +28,6 @@ _TOP = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One parameter of this rank."""
-
-    name: str
-    parameter: torch.nn.Parameter
-    split: Split
-    hf_names: tuple[str, ...]
-    copies_embedding: bool
-    """Whether it is the output layer of a tied model, which the last pipeline stage keeps as a copy of the
-    embedding."""
-
-
-def mark_shards(model: Any, architecture: Architecture) -> None:
-    """Marks the parameters that are sharded over tensor-parallel ranks; the gradients of replicated ones count only
-    once in the global norm. Megatron sets these attributes while it initialises weights, which is skipped here. Without
-    them only rank 0's shards would count."""
-    for entry in _entries(model, architecture):
-        if entry.split is not Split.whole:
-            parameter: Any = entry.parameter
-            parameter.tensor_model_parallel = True
-            parameter.partition_dim = 1 if entry.split is Split.columns else 0
-            parameter.partition_stride = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WholeParameter:
     """One parameter of the whole model, as checkpoints store it."""
 
@@ -63,36 +38,57 @@ class WholeParameter:
     split: Split
     hf_names: tuple[str, ...]
 
-    def to_hf(self, tensor: torch.Tensor, architecture: Architecture) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields the Hugging Face tensors that the parameter consists of, with their names."""
-        yield from _named(self.hf_names, _join(self.split, [tensor], architecture))
+    def shape(self, architecture: Architecture) -> tuple[int, ...]:
+        """Returns the shape without padding: the Hugging Face tensors one above the other."""
+        shapes = [hf_shapes(architecture)[name] for name in self.hf_names]
+        return sum(shape[0] for shape in shapes), *shapes[0][1:]
 
-    def from_hf(self, tensors: list[torch.Tensor], architecture: Architecture) -> torch.Tensor:
-        """Returns the parameter made of these Hugging Face tensors: the inverse of `to_hf`."""
-        return _shard(self.split, tensors, architecture, 1, 0, architecture.vocab_size)
-
-    def empty(self, architecture: Architecture, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Returns a tensor of the parameter's shape on the meta device."""
-        shapes = hf_shapes(architecture)
-        tensors = [torch.empty(shapes[name], dtype=dtype, device="meta") for name in self.hf_names]
-        return self.from_hf(tensors, architecture)
+    def to_hf(
+        self, shards: list[torch.Tensor], architecture: Architecture
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yields the Hugging Face tensors that the parameter consists of, with their names. shards: the parameter on
+        each tensor-parallel rank."""
+        tensors = _join(self.split, shards, architecture)
+        is_stacked = len(self.hf_names) < len(tensors)
+        yield from zip(self.hf_names, [torch.cat(tensors)] if is_stacked else tensors, strict=True)
 
 
 def whole_parameters(architecture: Architecture) -> Iterator[WholeParameter]:
     """Yields all parameters from the embedding to the output layer, under the names of Transformer Engine's layers, as
     in checkpoints."""
     first, *last = (name for name in _TOP if name != "output_layer.weight" or not architecture.tied)
-    yield WholeParameter(key=first, layer=None, split=_TOP[first][0], hf_names=_TOP[first][1])
+    in_layer = architecture.layer
+    yield WholeParameter(first, None, *_TOP[first])
     for layer in range(architecture.num_layers):
-        for tensor in architecture.layer:
-            yield WholeParameter(
-                key=f"decoder.layers.{tensor.megatron}",
-                layer=layer,
-                split=tensor.split,
-                hf_names=_of_layer(layer, tensor.hf),
-            )
+        for tensor in in_layer:
+            hf_names = tuple(f"model.layers.{layer}.{name}" for name in tensor.hf)
+            yield WholeParameter(f"decoder.layers.{tensor.megatron}", layer, tensor.split, hf_names)
     for name in last:
-        yield WholeParameter(key=name, layer=None, split=_TOP[name][0], hf_names=_TOP[name][1])
+        yield WholeParameter(name, None, *_TOP[name])
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One parameter of this rank."""
+
+    name: str
+    parameter: torch.nn.Parameter
+    whole: WholeParameter
+    copies_embedding: bool
+    """Whether it is the output layer of a tied model, which the last pipeline stage keeps as a copy of the
+    embedding."""
+
+
+def mark_shards(model: Any, architecture: Architecture) -> None:
+    """Marks the parameters that are sharded over tensor-parallel ranks; the gradients of replicated ones count only
+    once in the global norm. Megatron sets these attributes while it initialises weights, which is skipped here. Without
+    them only rank 0's shards would count."""
+    for entry in _entries(model, architecture):
+        if entry.whole.split is not Split.whole:
+            parameter: Any = entry.parameter
+            parameter.tensor_model_parallel = True
+            parameter.partition_dim = 1 if entry.whole.split is Split.columns else 0
+            parameter.partition_stride = 1
 
 
 def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
@@ -102,8 +98,8 @@ def load_hf(model: Any, architecture: Architecture, folder: Path) -> None:
     ranks, rank = _tensor_parallel()
     with torch.no_grad():
         for entry in _entries(model, architecture):
-            tensors, rows = [reader[name] for name in entry.hf_names], entry.parameter.shape[0]
-            entry.parameter.copy_(_shard(entry.split, tensors, architecture, ranks, rank, rows))
+            tensors, rows = [reader[name] for name in entry.whole.hf_names], entry.parameter.shape[0]
+            entry.parameter.copy_(_shard(entry.whole.split, tensors, architecture, ranks, rank, rows))
 
 
 def named_weights(
@@ -117,10 +113,10 @@ def named_weights(
     stage = parallel_state.get_pipeline_model_parallel_rank()
     pipeline = parallel_state.get_pipeline_model_parallel_group()
     mine = [entry for entry in _entries(model, architecture) if not entry.copies_embedding]
-    own = [(e.split, e.hf_names, tuple(e.parameter.shape), e.parameter.dtype) for e in mine]
+    own = [(entry.whole, tuple(entry.parameter.shape), entry.parameter.dtype) for entry in mine]
     device = torch.device(torch.cuda.current_device())
     for owner, plan in enumerate(_gathered(own, pipeline)):
-        for index, (split, hf_names, shape, dtype) in enumerate(plan):
+        for index, (whole, shape, dtype) in enumerate(plan):
             if owner == stage:
                 source = mine[index].parameter.detach() if tensors is None else tensors[mine[index].name]
                 shard = source.to(device).contiguous()
@@ -128,8 +124,7 @@ def named_weights(
                 shard = torch.empty(shape, dtype=dtype, device=device)
             if pipeline.size() > 1:
                 dist.broadcast(shard, dist.get_global_rank(pipeline, owner), group=pipeline)
-            whole = _join(split, _gather_shards(split, shard), architecture)
-            for name, tensor in _named(hf_names, whole):
+            for name, tensor in whole.to_hf(_gather_shards(whole.split, shard), architecture):
                 is_shared = tensor.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr()
                 yield name, tensor.clone(memory_format=torch.contiguous_format) if is_shared else tensor
 
@@ -159,21 +154,18 @@ def _gathered(value: Any, group: Any) -> list[Any]:
 def _entries(model: Any, architecture: Architecture) -> list[_Entry]:
     layers = model.decoder.layers
     offset = layers[0].layer_number - 1 if len(layers) else 0
-    in_layer = {name: tensor for tensor in architecture.layer for name in (tensor.megatron, tensor.local)}
+    known = {(whole.key, whole.layer): whole for whole in whole_parameters(architecture)}
+    in_checkpoints = {tensor.local: tensor.megatron for tensor in architecture.layer}
     entries = []
     for name, parameter in model.named_parameters():
         copies_embedding = name == "output_layer.weight" and model.share_embeddings_and_output_weights
         if match := re.fullmatch(r"decoder\.layers\.(\d+)\.(.+)", name):
-            tensor = in_layer[match[2]]
-            split, hf_names = tensor.split, _of_layer(int(match[1]) + offset, tensor.hf)
+            key = f"decoder.layers.{in_checkpoints.get(match[2], match[2])}"
+            whole = known[key, int(match[1]) + offset]
         else:
-            split, hf_names = _TOP["embedding.word_embeddings.weight" if copies_embedding else name]
-        entries.append(_Entry(name, parameter, split, hf_names, copies_embedding))
+            whole = known["embedding.word_embeddings.weight" if copies_embedding else name, None]
+        entries.append(_Entry(name, parameter, whole, copies_embedding))
     return entries
-
-
-def _of_layer(layer: int, hf_names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"model.layers.{layer}.{name}" for name in hf_names)
 
 
 def _tensor_parallel() -> tuple[int, int]:
@@ -233,11 +225,6 @@ def _join(split: Split, shards: list[torch.Tensor], architecture: Architecture) 
         parts: Callable[..., tuple[torch.Tensor, ...]] = by_group.split
         return [part.flatten(0, 1) for part in parts([heads * size, size, size], dim=1)]
     return [full]
-
-
-def _named(hf_names: tuple[str, ...], tensors: list[torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the tensors with their names; stacked, if they are one Hugging Face tensor."""
-    yield from zip(hf_names, tensors if len(hf_names) == len(tensors) else [torch.cat(tensors)], strict=True)
 
 
 def _cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:

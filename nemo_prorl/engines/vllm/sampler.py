@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,13 +24,14 @@ import vllm.v1.engine.core as engine_core
 from transformers import PreTrainedTokenizerBase
 from vllm import LLM, SamplingParams
 from vllm.config import WeightTransferConfig
+from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 from vllm.inputs import tokens_input
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.outputs import RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
-from nemo_prorl.config import ConfigError, Precision, RunConfig
+from nemo_prorl.config import Precision, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
 from nemo_prorl.engines.megatron.architecture import read_architecture
@@ -38,7 +40,6 @@ from nemo_prorl.engines.megatron.weight_files import check_finite
 from nemo_prorl.engines.passthrough import check_engine_args, refusals
 from nemo_prorl.engines.tokenizer import stop_ids
 from nemo_prorl.engines.vllm import weight_transfer
-from nemo_prorl.engines.vllm.guest import host_process_undisturbed, shared_memory_of
 from nemo_prorl.types import Finish, Prompt, Rollout
 
 
@@ -49,7 +50,7 @@ class VllmSampler:
     different classes. reads_weights: whether to start with the weights of `config.model.path`, as policy version 0. If
     not, the sampler refuses to sample before the first `load_weights`.
 
-    Raises ConfigError if the ranks cannot be split into engines or vLLM cannot run the model on this machine.
+    Raises ConfigError if vLLM cannot run the model on this machine.
     """
 
     def __init__(
@@ -66,11 +67,6 @@ class VllmSampler:
                 "Call environment.prepare() and distributed.initialise() before building a sampler."
             )
         sampler = config.sampler
-        if ranks.layout.world_size % sampler.tensor_parallel:
-            raise ConfigError(
-                f"{ranks.layout.world_size} rank(s) cannot be split into engines of "
-                f"sampler.tensor_parallel={sampler.tensor_parallel}: write a divisor of the number of ranks."
-            )
         self.engine = ranks.layout.rank // sampler.tensor_parallel
         """Index of this rank's engine."""
         self.num_engines = ranks.layout.world_size // sampler.tensor_parallel
@@ -103,10 +99,10 @@ class VllmSampler:
         check_engine_args(config.sampler)
         job = ranks.from_main(uuid.uuid4().hex)
         with (
-            host_process_undisturbed(),
+            _host_process_undisturbed(),
             self._one_thread(),
             self._own_stream(),
-            shared_memory_of(job),
+            _shared_memory_of(job),
             refusals("sampler.engine_args", sampler.engine_args),
         ):
             settings = _settings(config, reads_weights=reads_weights, on_cpu=self._on_cpu)
@@ -128,16 +124,13 @@ class VllmSampler:
         the context is full. Its text includes special tokens, since graders look for tags such as `</think>`, but not
         the stop token at its end.
 
-        Raises ValueError for a prompt that is empty, fills the context or has ids outside the vocabulary, and
-        RuntimeError if there are no usable weights. After any exception, including one from `on_finish`, the engine is
-        idle and can be used again.
+        Raises vLLM's VLLMValidationError for a prompt that is empty or fills the context, and RuntimeError if there are
+        no usable weights. After any exception, also one from `on_finish`, the engine is idle and can be used again.
         """
         if self._unusable or self._asleep:
             raise RuntimeError(
                 f"The sampler cannot sample: {self._unusable or 'it is asleep, call wake() first'}."
             )
-        for prompt in prompts:
-            self._check(prompt)
         wanted = siblings or [range(settings.num_rollouts)] * len(prompts)
         groups: list[dict[int, Rollout]] = [{} for _ in prompts]
         waiting: set[str] = set()
@@ -237,20 +230,6 @@ class VllmSampler:
             engine_core.cleanup_dist_env_and_memory = cleanup
         self._unusable = "it is closed"
 
-    def _check(self, prompt: Prompt) -> None:
-        length = len(prompt.token_ids)
-        if not length:
-            raise ValueError(f"Prompt {prompt.uid} has no tokens.")
-        if length >= self._context_tokens:
-            raise ValueError(
-                f"Prompt {prompt.uid} has {length} tokens, which leaves no room for a response in a context of "
-                f"{self._context_tokens} tokens."
-            )
-        if not 0 <= min(prompt.token_ids) <= max(prompt.token_ids) < self._architecture.vocab_size:
-            raise ValueError(
-                f"Prompt {prompt.uid} has token ids outside the vocabulary of {self._architecture.vocab_size}."
-            )
-
     def _params(self, prompt: Prompt, sibling: int, settings: SamplingSettings) -> SamplingParams:
         return SamplingParams(
             temperature=settings.temperature,
@@ -329,6 +308,49 @@ class VllmSampler:
                     yield
                 finally:
                     self._stream.synchronize()
+
+
+@contextmanager
+def _host_process_undisturbed() -> Iterator[None]:
+    """Restores on exit what vLLM changes in the process while it starts: it seeds all random generators, disables
+    torch.set_num_threads and rewrites environment variables that child processes and launchers read."""
+    variables = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LOCAL_WORLD_SIZE")
+    before = {name: os.environ.get(name) for name in variables}
+    set_num_threads = torch.set_num_threads
+    states = random.getstate(), np.random.get_state()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_num_threads = set_num_threads
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _shared_memory_of(job: str) -> Iterator[None]:
+    """Gives the shared memory through which the ranks of an engine communicate on CPU a name that is unique to `job`,
+    and unlinks it on exit, when all ranks have opened it.
+
+    vLLM derives the name from the engine's address, which is the same for every job under an external launcher: two
+    jobs on one machine would share the memory, and the file of a killed job would keep all later ones from starting.
+    """
+    name = _CPUSHMDistributed.make_group_name
+    _CPUSHMDistributed.make_group_name = staticmethod(
+        lambda communicator: f"nemo_prorl-{job}{name(communicator).lstrip('/')}"
+    )
+    try:
+        yield
+    finally:
+        _CPUSHMDistributed.make_group_name = staticmethod(name)
+        for file in Path("/dev/shm").glob(f"nemo_prorl-{job}*"):
+            file.unlink(missing_ok=True)
 
 
 def rollout_seed(seed: int, uid: str, sibling: int) -> int:

@@ -86,7 +86,8 @@ def test_ranks_hold_the_whole_model_and_nothing_else_but_norms_and_tied_embeddin
     split = config(tensor_parallel=tensor, pipeline_parallel=pipeline)
     held = tensor * sum(parameters_on_rank(model, split, stage) for stage in range(pipeline))
     norms = (
-        model.num_layers * (2 * model.hidden_size + 2 * model.head_dim * model.qk_norm) + model.hidden_size
+        model.num_layers * (2 * model.hidden_size + 2 * model.head_dim * model.family.qk_norm)
+        + model.hidden_size
     )
     second_embedding = model.vocab_size * model.hidden_size if model.tied and pipeline > 1 else 0
     assert held - (tensor - 1) * norms - second_embedding == model.num_parameters

@@ -25,7 +25,7 @@ from nemo_prorl.config import (
 from nemo_prorl.engines.megatron import check
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import check_model
-from nemo_prorl.engines.megatron.families.family import Rope
+from nemo_prorl.engines.megatron.families import Rope
 from tests.model_folders import QWEN, SMALL, write_model
 
 
@@ -46,28 +46,25 @@ LLAMA3 |= {"original_max_position_embeddings": 8192, "rope_theta": 1e6}
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 1024}
 PHI = QWEN | {"architectures": ["Phi3ForCausalLM"]}
 BAD_MODELS = {
-    "GemmaForCausalLM is not supported: use one of": QWEN | {"architectures": ["GemmaForCausalLM"]},
-    r"Qwen3MoeForCausalLM \(a mixture of experts\) is not supported: .*; Qwen3ForCausalLM is nearest": QWEN
-    | {"architectures": ["Qwen3MoeForCausalLM"]},
-    "num_experts=8, which makes it a mixture of experts": QWEN | {"num_experts": 8},
-    "mamba_d_state=16, which makes it a hybrid": QWEN | {"mamba_d_state": 16},
-    "vision_config={}, which makes it multimodal": QWEN | {"vision_config": {}},
+    "GemmaForCausalLM is not supported: use a dense decoder, one of": QWEN
+    | {"architectures": ["GemmaForCausalLM"]},
+    "vision_config={}, which Qwen2ForCausalLM does not have": QWEN | {"vision_config": {}},
     "use_mrope=true": QWEN | {"use_mrope": True},
     "clip_qkv=8, which Qwen2ForCausalLM does not have, and which might": QWEN | {"clip_qkv": 8},
-    r"resid_pdrop=0.0, which Qwen2ForCausalLM does not have \(Phi3ForCausalLM has\)": QWEN
-    | {"resid_pdrop": 0.0},
+    "resid_pdrop=0.0, which Qwen2ForCausalLM does not have": QWEN | {"resid_pdrop": 0.0},
     "resid_pdrop, under which": PHI | {"resid_pdrop": 0.1},
     "Phi3ForCausalLM takes default": PHI | {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
     "The model uses sliding-window attention": PHI | {"sliding_window": 2047},
     "uses sliding-window attention, which": QWEN
     | {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768},
-    r"supported: use one": without("architectures"),
+    r"\(none\) is not supported": without("architectures"),
     r'architectures="Qwen2ForCausalLM": a list of texts is needed': QWEN
     | {"architectures": "Qwen2ForCausalLM"},
     "no vocab_size: a whole number above 0 is needed": without("vocab_size"),
     'num_hidden_layers="six"': QWEN | {"num_hidden_layers": "six"},
     "num_key_value_heads=-4": QWEN | {"num_key_value_heads": -4},
     'rms_norm_eps="x"': QWEN | {"rms_norm_eps": "x"},
+    "rms_norm_eps=null: a number above 0 is needed": QWEN | {"rms_norm_eps": None},
     "rope_theta=NaN": QWEN | {"rope_theta": float("nan")},
     r"rope_scaling=\[\]: an object is needed": QWEN | {"rope_scaling": []},
     'factor="eight"': QWEN | {"rope_parameters": LLAMA3 | {"factor": "eight"}},

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.engines.megatron import weight_files
 from nemo_prorl.engines.megatron.architecture import HEAD, hf_shapes, read_architecture
 from nemo_prorl.engines.megatron.weight_files import check_finite, check_weights
 from tests.engines.megatron.test_check import assert_one_sentence
@@ -23,8 +22,7 @@ NORM = "model.norm.weight"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(weight_files, "_PART_BYTES", 512)  # so that a tensor has several parts
+def folder(tmp_path: Path) -> Path:
     return write_model(tmp_path, SMALL)
 
 
@@ -131,25 +129,18 @@ def test_a_tied_model_has_no_output_layer_of_its_own(folder: Path) -> None:
     ("dtype", "end", "is_finite"),
     [
         ("F64", b"\xff\xff\xff\xff\xff\xff\xef\x7f", True),
-        ("F64", b"\xf0\xff", False),
         ("F32", b"\xff\xff\x7f\x7f", True),
         ("F32", b"\x80\xff", False),
-        ("F32", b"\xc0\x7f", False),
         ("BF16", b"\x7f\x7f", True),
-        ("BF16", b"\x80\xff", False),
-        ("F16", b"\xff\x7b", True),
+        ("BF16", b"\xc0\x7f", False),
         ("F16", b"\x01\x7c", False),
     ],
 )
 def test_nan_and_infinity(folder: Path, dtype: str, end: bytes, is_finite: bool) -> None:
     """The largest finite number, and infinity or NaN, as their bytes."""
     write_weights(folder / FILE, SHAPES, dtype, ends={NORM: end})
-    expected = (
-        nullcontext() if is_finite else pytest.raises(ConfigError, match=r"NaN or infinity in model\.norm")
-    )
-    with expected:
-        check_finite(folder)
     place = sorted(SHAPES).index(NORM)
     check_finite(folder, share=1 - place % 2, num_shares=2)
-    with expected:
+    refused = pytest.raises(ConfigError, match=r"NaN or infinity in model\.norm")
+    with nullcontext() if is_finite else refused:
         check_finite(folder, share=place % 2, num_shares=2)

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from vllm.device_allocator import cumem
 
 from nemo_prorl import distributed
-from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
-from nemo_prorl.distributed import Layout, Ranks
+from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.vllm import sampler as vllm_sampler
 from nemo_prorl.engines.vllm.sampler import VllmSampler
@@ -192,15 +191,6 @@ def test_weights_with_nan_are_refused_before_the_engine_starts(models_dir, token
     ranks = distributed.initialise(1, 1)
     with pytest.raises(ConfigError, match=r"NaN or infinity in model\.norm\.weight"):
         VllmSampler(run_config(tmp_path / "bad"), ranks, tokenizer)
-
-
-def test_ranks_that_cannot_be_split_into_engines_are_refused(sampler, models_dir, tokenizer):
-    layout = Layout(rank=0, world_size=3, tensor_parallel=1, pipeline_parallel=1)
-    config = RunConfig(
-        model=ModelConfig(path=str(models_dir / "base")), sampler=SamplerConfig(tensor_parallel=2)
-    )
-    with pytest.raises(ConfigError, match="3 rank"):
-        VllmSampler(config, Ranks(layout=layout), tokenizer)
 
 
 def test_without_the_checkpoints_weights_it_waits_for_a_refit_and_is_the_same_then(

@@ -1,10 +1,10 @@
-"""Describes families of dense decoders: the tensors of a layer, and the keys of config.json that they have. Standard
-library only, so that the command line can refuse a model before torch is imported."""
+"""Families of dense decoders: the tensors of their layers, and the keys of config.json that they have. Standard library
+only, so that the command line can refuse a model before torch is imported."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,7 +24,7 @@ class Split(Enum):
     """Split by key-value head, each of which is stored as [its query heads | key head | value head]."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """One parameter of Megatron's model, with the Hugging Face tensors that it is made of.
 
@@ -33,16 +33,15 @@ class Tensor:
     megatron: str
     """Name in a layer as checkpoints store it, which is that of Transformer Engine's layers."""
     split: Split
-    hf: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    """Shapes of the Hugging Face tensors."""
+    hf: Mapping[str, tuple[int, ...]]
+    """Name of each Hugging Face tensor in a layer -> its shape."""
     local: str = ""
     """Name in Megatron's own layers, if another."""
 
     @property
     def size(self) -> int:
         """Number of elements, without padding."""
-        return sum(map(math.prod, self.shapes))
+        return sum(map(math.prod, self.hf.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +50,12 @@ class Family:
 
     name: str
     """Name in `architectures` of config.json."""
-    layer: Callable[[Architecture], tuple[Tensor, ...]]
-    """Lists the tensors of one layer."""
+    qkv_bias: bool = False
+    """Whether the projections to queries, keys and values have biases."""
+    qk_norm: bool = False
+    """Whether queries and keys of each head are normalised."""
+    fused: bool = False
+    """Whether one tensor projects to queries, keys and values, and one to gate and up."""
     keys: frozenset[str] = frozenset()
     """Keys of config.json beyond those of every family (`architecture.COMMON_KEYS`)."""
     ropes: tuple[str, ...] = ("default",)
@@ -109,20 +112,6 @@ class Architecture:
         return self.family.name
 
     @property
-    def layer(self) -> tuple[Tensor, ...]:
-        return self.family.layer(self)
-
-    @property
-    def qkv_bias(self) -> bool:
-        """Whether the projections to queries, keys and values have biases."""
-        return any(tensor.megatron == QKV + "bias" for tensor in self.layer)
-
-    @property
-    def qk_norm(self) -> bool:
-        """Whether queries and keys of each head are normalised."""
-        return any(tensor.megatron.endswith("q_layernorm.weight") for tensor in self.layer)
-
-    @property
     def query_size(self) -> int:
         """Width of all query heads together."""
         return self.num_heads * self.head_dim
@@ -131,6 +120,39 @@ class Architecture:
     def key_size(self) -> int:
         """Width of all key heads together, or of all value heads."""
         return self.num_kv_heads * self.head_dim
+
+    @property
+    def layer(self) -> list[Tensor]:
+        """The tensors of one layer: grouped-query attention and SwiGLU (Shazeer, arXiv 2002.05202), each behind an
+        RMSNorm, which Transformer Engine fuses into the linear layer that follows it."""
+        qkv, fc1, hidden = "self_attention.linear_qkv.", "mlp.linear_fc1.", self.hidden_size
+        rows = {"q_proj": self.query_size, "k_proj": self.key_size, "v_proj": self.key_size}
+        halves = {"gate_proj": self.ffn_size, "up_proj": self.ffn_size}
+        if self.family.fused:
+            rows, halves = {"qkv_proj": sum(rows.values())}, {"gate_up_proj": sum(halves.values())}
+        norms = {"input_layernorm.weight": (hidden,)}, {"post_attention_layernorm.weight": (hidden,)}
+        of_qkv = {f"self_attn.{name}.weight": (size, hidden) for name, size in rows.items()}
+        biases = {f"self_attn.{name}.bias": (size,) for name, size in rows.items()}
+        of_fc1 = {f"mlp.{name}.weight": (size, hidden) for name, size in halves.items()}
+        of_proj = {"self_attn.o_proj.weight": (hidden, self.query_size)}
+        return [
+            Tensor(qkv + "layer_norm_weight", Split.whole, norms[0], local="input_layernorm.weight"),
+            Tensor(fc1 + "layer_norm_weight", Split.whole, norms[1], local="pre_mlp_layernorm.weight"),
+            Tensor(qkv + "weight", Split.qkv, of_qkv),
+            *([Tensor(qkv + "bias", Split.qkv, biases)] if self.family.qkv_bias else []),
+            Tensor("self_attention.linear_proj.weight", Split.columns, of_proj),
+            *(
+                Tensor(
+                    f"self_attention.{x}_layernorm.weight",
+                    Split.whole,
+                    {f"self_attn.{x}_norm.weight": (self.head_dim,)},
+                )
+                for x in "qk"
+                if self.family.qk_norm
+            ),
+            Tensor(fc1 + "weight", Split.gated, of_fc1),
+            Tensor("mlp.linear_fc2.weight", Split.columns, {"mlp.down_proj.weight": (hidden, self.ffn_size)}),
+        ]
 
     @property
     def num_parameters(self) -> int:
@@ -155,96 +177,36 @@ class Architecture:
         return [each + (stage in favoured) for stage in range(pipeline_parallel)]
 
 
-QKV, _FC1 = "self_attention.linear_qkv.", "mlp.linear_fc1."
+_WINDOW_IF_ASKED = frozenset({"use_sliding_window", "sliding_window", "max_window_layers"})
 
-
-def norms(sizes: Architecture) -> tuple[Tensor, ...]:
-    """Lists the RMSNorms before attention and before the feed-forward block. Transformer Engine fuses each into the
-    following linear layer."""
-    hidden = ((sizes.hidden_size,),)
-    return (
-        Tensor(
-            megatron=QKV + "layer_norm_weight",
-            local="input_layernorm.weight",
-            split=Split.whole,
-            hf=("input_layernorm.weight",),
-            shapes=hidden,
-        ),
-        Tensor(
-            megatron=_FC1 + "layer_norm_weight",
-            local="pre_mlp_layernorm.weight",
-            split=Split.whole,
-            hf=("post_attention_layernorm.weight",),
-            shapes=hidden,
-        ),
-    )
-
-
-def attention(
-    sizes: Architecture, *, bias: bool = False, head_norms: bool = False, fused: bool = False
-) -> tuple[Tensor, ...]:
-    """Lists the projections of grouped-query attention. bias: on queries, keys and values. head_norms: RMSNorms of the
-    queries and keys of each head. fused: queries, keys and values are projected by one tensor."""
-    rows = {"q": sizes.query_size, "k": sizes.key_size, "v": sizes.key_size}
-    if fused:
-        rows = {"qkv": sum(rows.values())}
-    found = [
-        Tensor(
-            megatron=QKV + "weight",
-            split=Split.qkv,
-            hf=tuple(f"self_attn.{x}_proj.weight" for x in rows),
-            shapes=tuple((num_rows, sizes.hidden_size) for num_rows in rows.values()),
-        )
-    ]
-    if bias:
-        found += [
-            Tensor(
-                megatron=QKV + "bias",
-                split=Split.qkv,
-                hf=tuple(f"self_attn.{x}_proj.bias" for x in rows),
-                shapes=tuple((num_rows,) for num_rows in rows.values()),
-            )
-        ]
-    found += [
-        Tensor(
-            megatron="self_attention.linear_proj.weight",
-            split=Split.columns,
-            hf=("self_attn.o_proj.weight",),
-            shapes=((sizes.hidden_size, sizes.query_size),),
-        )
-    ]
-    if head_norms:
-        found += [
-            Tensor(
-                megatron=f"self_attention.{x}_layernorm.weight",
-                split=Split.whole,
-                hf=(f"self_attn.{x}_norm.weight",),
-                shapes=((sizes.head_dim,),),
-            )
-            for x in "qk"
-        ]
-    return tuple(found)
-
-
-def feed_forward(sizes: Architecture, *, fused: bool = False) -> tuple[Tensor, ...]:
-    """Lists the projections of SwiGLU (Shazeer, arXiv 2002.05202). fused: gate and up projection are one tensor."""
-    rows, parts = sizes.ffn_size, ("gate_up",) if fused else ("gate", "up")
-    names = tuple(f"mlp.{part}_proj.weight" for part in parts)
-    shapes = ((2 * rows // len(parts), sizes.hidden_size),) * len(parts)
-    return (
-        Tensor(megatron=_FC1 + "weight", split=Split.gated, hf=names, shapes=shapes),
-        Tensor(
-            megatron="mlp.linear_fc2.weight",
-            split=Split.columns,
-            hf=("mlp.down_proj.weight",),
-            shapes=((sizes.hidden_size, rows),),
-        ),
-    )
-
-
-def layer(
-    sizes: Architecture, *, bias: bool = False, head_norms: bool = False, fused: bool = False
-) -> tuple[Tensor, ...]:
-    """Lists the tensors of one layer. bias, head_norms: of `attention`. fused: of `attention` and `feed_forward`."""
-    projections = attention(sizes, bias=bias, head_norms=head_norms, fused=fused)
-    return *norms(sizes), *projections, *feed_forward(sizes, fused=fused)
+_FAMILIES = (
+    # Llama 2, 3 and 3.1, and what has their layers, such as SmolLM 2.
+    Family(name="LlamaForCausalLM", keys=frozenset({"pretraining_tp"}), ropes=("default", "llama3")),
+    # Mistral 7B from v0.3 on, Nemo, Small and Magistral. A missing sliding_window stands for 4,096.
+    Family(name="MistralForCausalLM", keys=frozenset({"sliding_window"}), window=4096),
+    # Phi-3 and Phi-4.
+    Family(
+        name="Phi3ForCausalLM",
+        fused=True,
+        keys=frozenset({"sliding_window", "original_max_position_embeddings", "resid_pdrop", "embd_pdrop"}),
+        own_head_dim=False,
+        norm_epsilon=1e-5,
+    ),
+    # Qwen 2, Qwen 2.5 and what was distilled into them.
+    Family(
+        name="Qwen2ForCausalLM",
+        qkv_bias=True,
+        keys=_WINDOW_IF_ASKED,
+        ropes=("default", "llama3", "yarn"),
+        own_head_dim=False,
+    ),
+    # Qwen 3, dense.
+    Family(
+        name="Qwen3ForCausalLM",
+        qk_norm=True,
+        keys=_WINDOW_IF_ASKED,
+        ropes=("default", "llama3", "yarn"),
+    ),
+)
+FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
+"""Name in `architectures` of config.json -> family."""
