@@ -162,9 +162,8 @@ class Stepper:
         step_s = context.stopwatch.elapsed_s()
         updates_before = state.num_updates - len(reports)
         mine = [*statistics, *step_metrics.sampling_statistics(collection.prepared.values(), config)]
-        objective = merge_statistics(
-            [part for parts in context.ranks.gather_replicas(mine) for part in parts]
-        )
+        parts = context.ranks.gather_replicas(mine)
+        objective = merge_statistics([one for part in parts for one in part])
         state.entropy = objective["objective/entropy"]
         algorithm, num_steps = config.algorithm, state.steps_since_reset
         state.entropy_coefficient = next_entropy_coefficient(

@@ -92,7 +92,7 @@ def selection_metrics(collection: Collection) -> dict[str, float]:
         "dynamic_sampling/kept_share": len(collection.groups) / num_prompts,
         "dynamic_sampling/num_surplus": float(len(collection.surplus)),
         "dynamic_sampling/surplus_share": not_needed / max(1, collection.num_tokens),
-        "dynamic_sampling/num_rounds": float(collection.num_rounds),
+        "dynamic_sampling/num_rounds": float(len(collection.rounds)),
         "dynamic_sampling/num_failed_rollouts": float(sum(group.num_failed for group in collection.sampled)),
     }
 

@@ -258,7 +258,7 @@ class Run:
     @property
     def rollouts(self) -> list[Rollout]:
         """Rollouts of the first step."""
-        rounds = [share for seen in self.ranks for share in seen.shares[: seen.steps[0].num_rounds]]
+        rounds = [share for seen in self.ranks for share in seen.shares[: len(seen.steps[0].rounds)]]
         return [rollout for share in rounds for group in share.values() for rollout in group]
 
 

@@ -134,9 +134,8 @@ class Canary:
             sampled = [rollout.sampler_logprobs for rollout in rollouts]
             differences = np.abs(np.concatenate(sampled).astype(np.float64) - np.concatenate(scored))
             mine[engine] = float(differences.mean()), float(differences.max())
-        found = {
-            engine: pair for part in context.ranks.gather_replicas(mine) for engine, pair in part.items()
-        }
+        parts = context.ranks.gather_replicas(mine)
+        found = {engine: pair for part in parts for engine, pair in part.items()}
         worst = max(sorted(found), key=lambda engine: found[engine][0])
         return CanaryDifference(
             mean=found[worst][0], max=max(largest for _, largest in found.values()), engine=worst

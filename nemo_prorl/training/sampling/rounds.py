@@ -104,10 +104,6 @@ class Collection:
             yield grading.request_id((index - start, sibling), rollout), rollout, verdict
 
     @property
-    def num_rounds(self) -> int:
-        return len(self.rounds)
-
-    @property
     def num_tokens(self) -> int:
         """Response tokens of all graded rollouts of the step, kept or not."""
         return sum(group.num_tokens for group in self.sampled)
@@ -275,6 +271,7 @@ class Collector:
     ) -> tuple[Round, Share, list[list[RolloutOutline]]]:
         """Samples a round and returns (round, what this rank sampled, outlines of all rollouts as [prompt][sibling]).
         The first round of a step is the one that was sampled ahead, if there is one."""
+        fleet = self.context.fleet
         self.finish_ahead()  # this step's first round, or the next step's if this step needs another round
         with self.context.stopwatch.measure("sampling_s"):
             if self._ahead is not None and is_first:
@@ -282,12 +279,8 @@ class Collector:
                 self._ahead = None
             else:
                 round_ = self._new_round(num_prompts, step)
-                share = self.context.fleet.sample_share(round_.prompts, round_.settings, round_.submit)
-            return (
-                round_,
-                share,
-                self.context.fleet.outlines(share, round_.prompts, round_.settings.num_rollouts),
-            )
+                share = fleet.sample_share(round_.prompts, round_.settings, round_.submit)
+            return round_, share, fleet.outlines(share, round_.prompts, round_.settings.num_rollouts)
 
     def _new_round(self, num_prompts: int, step: int) -> Round:
         context, config = self.context, self.context.config

@@ -119,7 +119,7 @@ def test_the_share_is_of_the_whole_step_not_of_a_small_last_round() -> None:
     prompts = make_prompts(RIGHT, *[MIXED] * 40, [None, 1.0, 0.0, 1.0])
     config = make_config(prompts_per_step=40, max_failed_share=0.01)
     collection = make_collector(config, prompts).collect(new_state())
-    assert collection.num_rounds == 2
+    assert len(collection.rounds) == 2
     assert collection.sampled[-1].num_failed == 1
 
 
