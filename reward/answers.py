@@ -3,10 +3,12 @@ a worker sends none."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from reward.graders.grade import Grade
+from reward.known_answers import KnownAnswer
 
 
 # ------------------------------------------------------------------------------------- sent by workers
@@ -39,18 +41,6 @@ class Failed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The worker has imported all modules that it was asked to import."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownAnswers:
-    """A plug-in's responses with known scores, as the fields of `reward.known_answers.KnownAnswer`."""
-
-    items: list[dict[str, Any]]
-
-
 # ------------------------------------------------------------------------------------- found out about workers
 @dataclass(frozen=True, slots=True)
 class TimedOut:
@@ -76,15 +66,14 @@ class NoReply:
     reason: str
 
 
-Sent = Grade | Invalid | PluginRaised | Retry | Failed | Imported | KnownAnswers
-NotSent = TimedOut | Crashed | Late | NoReply | Failed | Invalid
-Answer = Sent | NotSent
+Sent = Grade | Invalid | PluginRaised | Retry | Failed
+Answer = Sent | TimedOut | Crashed | Late | NoReply
 _KINDS = {kind.__name__: kind for kind in get_args(Sent)}
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A worker's reply to one message: its answers, to one request or to the first ones of a group."""
+    """A worker's reply to one message: its answers to the first requests of the message, at least one."""
 
     answers: tuple[Sent, ...]
     retire: bool = False
@@ -113,3 +102,14 @@ class Reply:
         if not answers:
             raise ValueError("a worker's answer is empty")
         return reply
+
+
+def to_known_answers(known: Iterable[KnownAnswer], grade: Callable[[str, Mapping[str, Any]], Grade]) -> Grade:
+    """Grades responses with known scores. Returns 1 if all get theirs, or else 0 and the first that does not as the
+    "reason"."""
+    for answer in known:
+        found = grade(answer.response, answer.task)
+        if found.score != answer.score:
+            reason = f"a known answer got {found.score} ({found.verdict}), not {answer.score}"
+            return Grade(score=0.0, verdict="wrong", details={"reason": reason})
+    return Grade(score=1.0, verdict="correct")

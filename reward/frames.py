@@ -13,14 +13,9 @@ MAX_BYTES = 64 << 20
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
-def encode(message: Any) -> bytes:
-    """Encodes a message as a frame. Raises ValueError for NaN and infinity, and for nesting beyond the interpreter's
-    recursion limit."""
-    return framed(body(message))
-
-
 def body(message: Any) -> bytes:
-    """Encodes a message without its length. Raises ValueError as `encode` does."""
+    """Encodes a message without its length. Raises ValueError for NaN and infinity, and for nesting beyond the
+    interpreter's recursion limit."""
     try:
         return _ENCODER.encode(message).encode()
     except RecursionError as error:
@@ -43,7 +38,7 @@ def decode(body: bytes | bytearray) -> Any:
 
 def write(fd: int, message: Any) -> None:
     """Writes a frame and blocks until all of it is written. Raises OSError."""
-    data = memoryview(encode(message))
+    data = memoryview(framed(body(message)))
     while data:
         data = data[os.write(fd, data) :]
 

@@ -86,11 +86,6 @@ class ScoreRequest:
         return body
 
 
-def is_too_long(response: str) -> bool:
-    """Whether a response has more than MAX_RESPONSE_BYTES, as UTF-8."""
-    return len(response) > MAX_RESPONSE_BYTES or len(response.encode("utf-8", "replace")) > MAX_RESPONSE_BYTES
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreResult:
     """The service's result for one response.

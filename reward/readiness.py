@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from typing import Any
 
-from reward.answers import Failed
+from reward.answers import Failed, Invalid, NoReply, PluginRaised, TimedOut
+from reward.graders.grade import Grade
 from reward.graders.plugins import plugins
 from reward.graders.registry import domains
-from reward.known_answers import KnownAnswer
-from reward.protocol import PROTOCOL_VERSION, GradeStatus, ScoreRequest
+from reward.known_answers import LATE_MODULES
+from reward.protocol import PROTOCOL_VERSION
 from reward.service import Service
 
 log = logging.getLogger("reward")
 
 _PERIOD_S = 12.0
 _VALID_S = 30.0
+_KNOWN_ANSWERS_CPU_S, _HANG_CPU_S = 30.0, 0.1
 
 
 class Readiness:
@@ -28,10 +29,9 @@ class Readiness:
         self._service = service
         self._solved: dict[str, float] = {}
         self._failures: dict[str, str] = {}
-        self._lacking: set[str] = set()
-        """Domains whose workers could not import a module."""
-        self._known_answers: dict[str, tuple[KnownAnswer, ...]] = {}
-        self._numbers = itertools.count()
+        """Why a domain did not pass the last time."""
+        self._defects: dict[str, str] = {}
+        """Sentences about domains that will not pass later either."""
 
     async def first_round(self) -> None:
         await asyncio.gather(*map(self._try, domains()))
@@ -44,12 +44,7 @@ class Readiness:
     def defect(self) -> str:
         """Returns a sentence about what no waiting mends: a plug-in fails its known answers, or workers lack a module.
         Empty if nothing is wrong."""
-        for name, reason in self._failures.items():
-            if name in plugins():
-                return f"{plugins()[name]}: {reason}"
-            if name in self._lacking:
-                return f"{name} cannot be graded: {reason}"
-        return ""
+        return next(iter(self._defects.values()), "")
 
     def report(self) -> dict[str, Any]:
         """Returns the report of /readyz: ready if every domain that this machine can grade passed in the last 30 s."""
@@ -76,36 +71,31 @@ class Readiness:
         }
 
     async def _try(self, domain: str) -> None:
-        if self._service.pool(domain) is None:
+        pool = self._service.pool(domain)
+        if pool is None:
             return
-        if failed := await self._service.failed_import(domain):
-            if isinstance(failed, Failed):
-                if domain not in self._lacking:
-                    log.error("%s is not graded: %s", domain, failed.reason)
-                self._lacking.add(domain)
-            self._failures[domain] = failed.reason
-            return
-        self._lacking.discard(domain)
-        if domain not in self._known_answers:
-            self._known_answers[domain] = await self._service.known_answers(domain)
-        for known in self._known_answers[domain]:
-            request = ScoreRequest(
-                request_id=f"known-answer-{next(self._numbers)}",
-                domain=domain,
-                response=known.response,
-                task=known.task,
-            )
-            result = await self._service.score(request, urgent=True)
-            if result.status is not GradeStatus.graded:  # busy, not broken: the last success stays and ages
-                if result.verdict in ("plugin_failed", "invalid_task"):
-                    self._failures[domain] = f"a known answer was not graded: {result.details['reason']}"
-                return
-            if result.score != known.score:
-                self._failures[domain] = (
-                    f"a known answer got {result.score} ({result.verdict}), not {known.score}"
-                )
-                self._solved.pop(domain, None)
-                return
-        if await self._service.ends_a_hang(domain):
+        answer = await pool.run({"known_answers": domain}, cpu_s=_KNOWN_ANSWERS_CPU_S, urgent=True)
+        is_solved = isinstance(answer, Grade) and answer.score == 1.0
+        if is_solved and domain != "code":  # one of the known answers of code hangs
+            answer = await pool.run({"hang": LATE_MODULES}, cpu_s=_HANG_CPU_S, urgent=True)
+            is_solved = isinstance(answer, TimedOut)
+        self._defects.pop(domain, None)
+        if is_solved:
             self._failures.pop(domain, None)
             self._solved[domain] = time.monotonic()
+            return
+        match answer:
+            case Grade(details=details, verdict=verdict):
+                reason = str(details.get("reason", verdict))
+                self._solved.pop(domain, None)  # it is wrong, not busy
+            case PluginRaised(reason) | Invalid(reason) | Failed(reason) | NoReply(reason):
+                pass
+            case _:
+                reason = f"known answers were not graded: {answer}"
+        if self._failures.get(domain) != reason:
+            log.error("%s is not ready: %s\n%s", domain, reason, getattr(answer, "traceback", ""))
+        self._failures[domain] = reason
+        if domain in plugins() and not isinstance(answer, NoReply):
+            self._defects[domain] = f"{plugins()[domain]}: {reason}"
+        elif isinstance(answer, Failed) and domain != "code":
+            self._defects[domain] = f"{domain} cannot be graded: {reason}"

@@ -14,11 +14,9 @@ from reward import answers
 from reward.graders.grade import Grade
 from reward.graders.plugins import plugins
 from reward.graders.registry import PLUGIN_POOL, domains
-from reward.groups import Groups
-from reward.known_answers import DOUBLE, HANGING_PROGRAM, KNOWN_ANSWERS, LATE_MODULES, KnownAnswer
 from reward.metrics import Metrics
 from reward.pool import ForkedWorker, Pool, PoolOptions, Worker
-from reward.protocol import MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult, is_too_long
+from reward.protocol import MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult
 from reward.sandbox.cell import Level
 from reward.sandbox.execution import MAX_WALL_S
 from reward.sandbox.launch import Judge, Zygote, ZygoteError
@@ -28,31 +26,10 @@ _MAX_TOLD = 100
 _CPU_S, _WALL_S = 5.0, 30.0
 """Limits of a grader's worker for one response. The CPU time decides: a worker reaches it within the wall time even
 with a sixth of a processor."""
+_GROUP = 16
+"""Puzzles or instructions that a worker gets in one message, at most."""
 _QUEUE = 4096
 """Requests that may wait for a pool; further ones are told to come back."""
-
-
-class SharedZygote:
-    """A fork server (zygote) for graders, started on first use, and again on the next use after it has died."""
-
-    def __init__(self, level: Level, domains: Collection[str]) -> None:
-        self._level, self._domains = level, domains
-        self._zygote: Zygote | None = None
-
-    def worker(self) -> ForkedWorker:
-        """Forks a worker. Raises ZygoteError or OSError. Not thread-safe; see Service._start_grader."""
-        if self._zygote is not None:
-            try:
-                return ForkedWorker(self._zygote)
-            except ZygoteError:
-                self.close()
-        self._zygote = Zygote("graders", self._level, self._domains)
-        return ForkedWorker(self._zygote)
-
-    def close(self) -> None:
-        if self._zygote is not None:
-            self._zygote.close()
-            self._zygote = None
 
 
 class Service:
@@ -64,7 +41,9 @@ class Service:
         """Without a `level` this machine has no sandbox: code is refused, and other graders run with resource limits
         only. `only`: the domains that will be asked for (default: all), because graders take seconds to load."""
         self.level, self.version, self.num_workers, self.metrics = level, version, num_workers, Metrics()
-        self._zygote = SharedZygote(level or Level.none, domains() if only is None else only)
+        self._domains = domains() if only is None else only
+        self._zygote: Zygote | None = None
+        """The fork server of all graders, started on first use, and again on the next use after it has died."""
         self._zygote_lock = threading.Lock()
         self._told: set[str] = set()
         """Failures of plug-ins whose tracebacks have already been logged."""
@@ -73,51 +52,59 @@ class Service:
             sizes[PLUGIN_POOL] = num_workers
         self.pools: dict[str, Pool] = {}
         for name, size in sizes.items():
-            options = PoolOptions(workers=size, cpu_s=_CPU_S, wall_s=_WALL_S, queue=_QUEUE)
+            group = _GROUP if name == "rules" else 1
+            options = PoolOptions(workers=size, cpu_s=_CPU_S, wall_s=_WALL_S, queue=_QUEUE, group=group)
             self.pools[name] = Pool(name, options, self._start_grader, self.metrics)
         if level is not None:
             options = PoolOptions(workers=num_workers, cpu_s=None, wall_s=MAX_WALL_S + 30.0, queue=_QUEUE)
             self.pools["code"] = Pool("code", options, lambda: Judge(level), self.metrics)
-        self._groups = Groups(self.pools["rules"])
 
     def _start_grader(self) -> Worker:
+        """Raises ZygoteError or OSError."""
         with self._zygote_lock:
-            return self._zygote.worker()
+            if self._zygote is not None:
+                try:
+                    return ForkedWorker(self._zygote)
+                except ZygoteError:
+                    self._zygote.close()
+            self._zygote = Zygote("graders", self.level or Level.none, self._domains)
+            return ForkedWorker(self._zygote)
 
     async def open(self) -> None:
         await asyncio.gather(*(pool.open() for pool in self.pools.values()))
 
     async def close(self) -> None:
         await asyncio.gather(*(pool.close() for pool in self.pools.values()))
-        await asyncio.to_thread(self._zygote.close)
+        if self._zygote is not None:
+            await asyncio.to_thread(self._zygote.close)
 
     def pool(self, domain: str) -> Pool | None:
         return self.pools.get(domains()[domain].pool)
 
-    async def score(self, request: ScoreRequest, urgent: bool = False) -> ScoreResult:
+    async def score(self, request: ScoreRequest) -> ScoreResult:
         """Grades a request. Never raises, whatever the request contains: the result's status says what happened."""
         started = time.monotonic()
         try:
-            result = await self._score(request, started, urgent)
+            result = await self._score(request, started)
         except Exception as error:  # our fault, which must not cost the other items of a batch their results
             log.exception("grading the request %r failed", request.request_id)
             reason = f"the service has a defect: {type(error).__name__}"
             result = self.result(
                 request.request_id, GradeStatus.infra_error, "internal_error", {"reason": reason}
             )
-        self.metrics.seconds.observe(request.domain, time.monotonic() - started)
+        self.metrics.seconds.add(request.domain, amount=time.monotonic() - started)
         self.metrics.verdicts.add(request.domain, result.status, result.verdict)
         return result
 
-    async def _score(self, request: ScoreRequest, started: float, urgent: bool) -> ScoreResult:
+    async def _score(self, request: ScoreRequest, started: float) -> ScoreResult:
         pool = self.pool(request.domain)
         if pool is None:
             reason = "code is not graded here: this machine has no sandbox, see the server's log"
             return self.result(request.request_id, GradeStatus.infra_error, "no_sandbox", {"reason": reason})
-        if is_too_long(request.response):
+        if len(request.response.encode("utf-8", "replace")) > MAX_RESPONSE_BYTES:
             limit = {"limit_bytes": MAX_RESPONSE_BYTES}
             return self.result(request.request_id, GradeStatus.graded, "too_long", limit, 0.0)
-        if pool.is_full and not urgent:
+        if pool.depth >= pool.options.queue:
             full = {"reason": f"{pool.name} queue is full"}
             return self.result(request.request_id, GradeStatus.overloaded, "queue_full", full)
         deadline = None if request.deadline_ms is None else started + request.deadline_ms / 1000
@@ -127,11 +114,7 @@ class Service:
             "in_thought": request.in_thought,
             "task": dict(request.task),
         }
-        if pool is self._groups.pool and not urgent:
-            answer = await self._groups.run(message, deadline)
-        else:
-            answer = await pool.run(message, deadline, urgent=urgent)
-        status, verdict, details, score = self._outcome(answer, pool)
+        status, verdict, details, score = self._outcome(await pool.run(message, deadline), pool)
         return self.result(request.request_id, status, verdict, details, score)
 
     def _outcome(
@@ -157,38 +140,6 @@ class Service:
             case answers.Failed(reason) | answers.NoReply(reason):
                 return GradeStatus.infra_error, "worker_failed", {"reason": reason}, None
         raise TypeError(f"a request to grade was answered with {type(answer).__name__}")
-
-    async def known_answers(self, domain: str) -> tuple[KnownAnswer, ...]:
-        """Returns responses with known scores for a domain. A plug-in's come from a worker, because only workers import
-        it; a plug-in may have none."""
-        if domain not in plugins():
-            return KNOWN_ANSWERS.get(domain, ())
-        pool = self.pool(domain)
-        assert pool is not None
-        answer = await pool.run({"known_answers": domain}, urgent=True)
-        items = answer.items if isinstance(answer, answers.KnownAnswers) else ()
-        return tuple(KnownAnswer(**fields) for fields in items)
-
-    async def ends_a_hang(self, domain: str) -> bool:
-        """Gives a worker of the domain an endless task, and returns whether the service ends it in time."""
-        pool = self.pool(domain)
-        assert pool is not None
-        if domain == "code":
-            message = {"response": HANGING_PROGRAM, "task": {**DOUBLE, "cpu_s": 0.2}}
-            answer = await pool.run(message, urgent=True)
-            return isinstance(answer, Grade) and answer.verdict == "timeout"
-        return isinstance(await pool.run({"spin": True}, cpu_s=0.1, urgent=True), answers.TimedOut)
-
-    async def failed_import(self, domain: str) -> answers.Failed | answers.NoReply | None:
-        """Has workers of the domain import modules that they have not loaded. Returns Failed if none of three could,
-        NoReply if a worker gave none, and else None. The programs among the known answers of code import a module
-        themselves."""
-        pool = self.pool(domain)
-        assert pool is not None
-        if domain == "code":
-            return None
-        answer = await pool.run({"import": LATE_MODULES}, urgent=True)
-        return answer if isinstance(answer, answers.Failed | answers.NoReply) else None
 
     def result(
         self,

@@ -1,15 +1,14 @@
 """A grading process: confined, single-threaded, one message at a time, killed from outside if it takes too long.
 
-It is forked by a fork server that has imported all grading libraries (`preload`), and answers each message on a socket
-with a Reply (reward.answers):
+It is forked by a fork server that has imported all grading libraries (`preload`), and answers each message on a socket,
+{"requests": [request, ...]}, with a Reply (reward.answers): the answers to the first requests, in order. A request is
 
     {"domain", "response", "in_thought", "task"}    -> Grade | Invalid | PluginRaised | Retry
-    {"known_answers": domain}                       -> KnownAnswers, or as above
-    {"import": [names of modules]}                  -> Imported | Retry
-    {"group": [message, ...]}                       -> the answers to its first messages, in order
+    {"known_answers": domain}                       -> as above
+    {"hang": [names of modules]}                    -> Retry if one cannot be imported, else nothing: computes forever
 
-If a group takes longer than 0.1 s, only its first messages are answered. The worker asks for a replacement if it has
-grown, has served long enough, or could not import a module, for which the response is not to blame (Retry).
+If a message takes longer than 0.1 s, the requests that follow are not answered. The worker asks for a replacement if it
+has grown, has served long enough, or could not import a module, for which the response is not to blame (Retry).
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ import resource
 import sys
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import PathFinder
 from typing import Any
 
 from reward import frames, graders
-from reward.answers import Imported, Invalid, KnownAnswers, PluginRaised, Reply, Retry, Sent
+from reward.answers import Invalid, PluginRaised, Reply, Retry, Sent, to_known_answers
 from reward.graders import plugins
 from reward.graders.grade import Grade, InvalidTask
 from reward.graders.registry import BUILT_IN, domains
+from reward.known_answers import KNOWN_ANSWERS
 from reward.sandbox.cell import CellLimits, PreparedLevel
 
 _LIMITS = CellLimits(memory=3 << 30, file_size=0, stack=64 << 20)
@@ -83,8 +82,6 @@ class ImportWatch:
 def preload(names: Collection[str]) -> Sequence[str]:
     """Imports the graders of these domains and grades once with each built-in one, so that forked workers share what
     that loads. Returns the folders of plug-ins, which workers must be able to read. Raises PluginError."""
-    from reward.known_answers import KNOWN_ANSWERS
-
     _watch()
     graded_here = [name for name in names if domains()[name].pool != "code"]
     graded_here.sort(key=lambda name: name in BUILT_IN)  # a plug-in that cannot be loaded says so at once
@@ -111,9 +108,7 @@ def main(prepared: PreparedLevel, fds: list[int]) -> None:
     base_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     served = 0
     while (message := frames.read(fd)) is not None:
-        while message.get("spin"):  # the known answer that hangs; it has to be killed from outside
-            pass
-        answers = _answers(message.get("group") or [message])
+        answers = _answers(message["requests"])
         served += len(answers)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         grown = usage.ru_maxrss - base_kib > _MAX_GROWTH_KIB
@@ -123,7 +118,7 @@ def main(prepared: PreparedLevel, fds: list[int]) -> None:
 
 
 def _answers(requests: list[dict[str, Any]]) -> list[Sent]:
-    """Grades the first requests of a group, at least one, until its time is up."""
+    """Answers the first requests of a message, at least one, until its time is up."""
     begun, answers = time.process_time(), [_answer(requests[0])]
     for request in requests[1:]:
         if time.process_time() - begun > _GROUP_S:
@@ -146,15 +141,16 @@ def _answer(request: dict[str, Any]) -> Sent:
 
 def _answer_of_grader(request: dict[str, Any]) -> Sent:
     """Raises ImportError."""
-    if "import" in request:
-        for name in request["import"]:
+    if "hang" in request:
+        for name in request["hang"]:
             sys.modules.pop(name, None)
             import_module(name)
-        return Imported()
-    if "known_answers" in request:
-        known = plugins.loaded(request["known_answers"]).known_answers
-        return KnownAnswers([asdict(answer) for answer in known])
+        while True:  # until it is killed from outside
+            pass
     try:
+        if domain := request.get("known_answers"):
+            known = KNOWN_ANSWERS.get(domain) or plugins.loaded(domain).known_answers
+            return to_known_answers(known, partial(graders.grade, domain))
         return graders.grade(
             request["domain"], request["response"], request["task"], in_thought=request["in_thought"]
         )

@@ -120,7 +120,6 @@ class Judge:
         with theirs:
             self._process = _start_isolated([sys.executable, "-S"], theirs, "reward.judge", level.value)
         self.pid = self._process.pid
-        self.spent_s = 0.0  # a judge enforces CPU time itself
 
     def end(self) -> int:
         """Kills the judge; its fork server and everything below it end too, because their sockets close. Returns the

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reward import frames
-from reward.answers import Failed, Grade, Imported, Invalid, KnownAnswers, PluginRaised, Reply, Retry
+from reward.answers import Failed, Grade, Invalid, PluginRaised, Reply, Retry
 
 SENT = (
     Grade(score=0.5, verdict="partial", details={"followed": [True, False]}),
@@ -15,9 +15,8 @@ SENT = (
     PluginRaised("it raised KeyError", "Traceback ..."),
     Retry("no module"),
     Failed("a defect"),
-    Imported(),
-    KnownAnswers([{"response": "4", "task": {"answer": "4"}, "score": 1.0}]),
 )
+FAILED = {"Failed": {"reason": "a defect"}}
 
 
 def test_a_reply_comes_back_as_it_was() -> None:
@@ -31,11 +30,11 @@ def test_a_reply_comes_back_as_it_was() -> None:
         None,
         [],
         "answers",
-        {"answers": [{"Imported": {}}]},
+        {"answers": [FAILED]},
         {"answers": [], "retire": False, "spent_s": 0.0},
         {"answers": None, "retire": False, "spent_s": 0.0},
-        {"answers": [{"Imported": {}}], "retire": False, "spent_s": "long"},
-        {"answers": ["Imported"], "retire": False, "spent_s": 0.0},
+        {"answers": [FAILED], "retire": False, "spent_s": "long"},
+        {"answers": ["Failed"], "retire": False, "spent_s": 0.0},
         {"answers": [{}], "retire": False, "spent_s": 0.0},
         {"answers": [{"TimedOut": {}}], "retire": False, "spent_s": 0.0},
         {"answers": [{"Invalid": {"reason": "a", "score": 1.0}}], "retire": False, "spent_s": 0.0},

@@ -37,7 +37,7 @@ class Blind:
         self.zygote, self.worker = zygote, ForkedWorker(zygote)
 
     def ask(self, message: dict[str, Any]) -> Reply:
-        frames.write(self.worker.socket.fileno(), message)
+        frames.write(self.worker.socket.fileno(), {"requests": [message]})
         reply = Reply.from_frame(frames.read(self.worker.socket.fileno()))
         if reply.retire:
             self.worker.end()

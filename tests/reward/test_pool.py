@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import pytest
 
+from reward.graders.grade import Grade
 from reward.pool import Link, Pool, PoolOptions
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.service import Service
@@ -22,16 +23,15 @@ sys.path.insert(0, {str(ROOT)!r})
 from reward import frames
 from reward.answers import Grade, Invalid, Reply, Retry
 fd = int(sys.argv[1])
-while (message := frames.read(fd)) is not None:
-    word = message["response"]
+def answered(word, task, num_together):
     if word == "stall":
         time.sleep(1000)
     while word == "spin":
         pass
     if word == "exit":
         os._exit(70)
-    if word == "exit once" and not os.path.exists(message["task"]["answer"]):
-        open(message["task"]["answer"], "w").close()
+    if word == "exit once" and not os.path.exists(task["answer"]):
+        open(task["answer"], "w").close()
         os._exit(70)
     if word == "nonsense":
         os.write(fd, b"\\0\\0\\0\\1?")
@@ -43,8 +43,16 @@ while (message := frames.read(fd)) is not None:
     if word == "nap":
         time.sleep(0.5)
     answers = {{"retry": Retry("the machine is too loaded"), "invalid": Invalid("no such task")}}
-    answer = answers.get(word, Grade(score=1.0, verdict="correct"))
-    frames.write(fd, Reply((answer,), spent_s=time.process_time()).to_frame())
+    return answers.get(word, Grade(score=1.0, verdict="correct", details={{"together": num_together}}))
+while (message := frames.read(fd)) is not None:
+    requests, answers = message["requests"], []
+    for request in requests:
+        answers.append(answered(request["response"], request["task"], len(requests)))
+        if request["response"] == "last":
+            break
+    if requests[0]["response"] == "too many":
+        answers.append(answers[0])
+    frames.write(fd, Reply(tuple(answers), spent_s=time.process_time()).to_frame())
 """
 
 
@@ -56,7 +64,7 @@ class Scripted:
         with theirs:
             command = [sys.executable, "-S", "-c", WORKER, str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
-        self.pid, self.spent_s = self._process.pid, 0.0
+        self.pid = self._process.pid
         processes.append(self._process)
 
     def end(self) -> int:
@@ -69,13 +77,13 @@ class Scripted:
 Use = Callable[[Service, list[subprocess.Popen[bytes]]], Awaitable[None]]
 
 
-def with_service(use: Use, wall_s: float = 60.0, queue: int = 64) -> None:
+def with_service(use: Use, wall_s: float = 60.0, queue: int = 64, group: int = 1) -> None:
     """Runs a coroutine with a service whose only pool has one such worker, and checks that no process remains."""
     processes: list[subprocess.Popen[bytes]] = []
 
     async def body() -> None:
         service = Service(None, num_workers=1, version="test")
-        options = PoolOptions(workers=1, cpu_s=0.5, wall_s=wall_s, queue=queue)
+        options = PoolOptions(workers=1, cpu_s=0.5, wall_s=wall_s, queue=queue, group=group)
         service.pools = {"math": Pool("math", options, lambda: Scripted(processes), service.metrics)}
         await service.open()
         try:
@@ -111,6 +119,7 @@ NOT_GRADED = (GradeStatus.infra_error, None, "worker_failed")
         ("exit", NOT_GRADED, 4),
         ("nonsense", NOT_GRADED, 4),
         ("flood", NOT_GRADED, 4),
+        ("too many", NOT_GRADED, 4),
         (f"signal {int(signal.SIGKILL)}", NOT_GRADED, 4),
         (f"signal {int(signal.SIGTERM)}", NOT_GRADED, 4),
     ],
@@ -202,6 +211,70 @@ def test_a_task_that_nests_too_deep_for_a_worker_is_invalid() -> None:
         assert (await service.score(request)).status is GradeStatus.invalid_request
 
     with_service(use)
+
+
+async def scores_together(service: Service, words: Sequence[str]) -> list[ScoreResult]:
+    """Returns the results of requests that come while the only worker is busy."""
+    busy = asyncio.ensure_future(service.score(ask("nap")))
+    await asyncio.sleep(0.05)
+    found = await asyncio.gather(*(service.score(ask(word)) for word in words))
+    await busy
+    return list(found)
+
+
+def together(results: Iterable[ScoreResult]) -> list[object]:
+    """Returns with how many requests each was sent, or None for one that was not graded by the grader."""
+    return [result.details.get("together") for result in results]
+
+
+@pytest.mark.parametrize("max_bytes", [1 << 20, 260])
+def test_small_requests_go_together(max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is some 80 bytes long."""
+    monkeypatch.setattr("reward.pool._MAX_GROUP_BYTES", max_bytes)
+
+    async def use(service: Service, _: object) -> None:
+        busy = asyncio.ensure_future(service.score(ask("nap")))
+        await asyncio.sleep(0.05)
+        waiting = [asyncio.ensure_future(service.score(ask("honest"))) for _ in range(20)]
+        message = {"response": "a known answer", "task": {}}
+        known = await service.pools["math"].run(message, urgent=True)
+        assert isinstance(known, Grade)
+        assert known.details == {"together": 1}
+        found = await asyncio.gather(busy, *waiting)
+        assert together(found) == [1, *([16] * 16 + [4] * 4 if max_bytes > 260 else [3] * 18 + [2] * 2)]
+
+    with_service(use, group=16)
+
+
+def test_what_a_worker_did_not_get_to_is_sent_again_together() -> None:
+    async def use(service: Service, _: object) -> None:
+        found = await scores_together(service, ["honest", "last", "honest", "honest"])
+        assert together(found) == [4, 4, 2, 2]
+
+    with_service(use, group=16)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected", "others"),
+    [
+        ("spin", (GradeStatus.graded, 0.0, "timeout"), 1),
+        (f"signal {int(signal.SIGSEGV)}", (GradeStatus.graded, 0.0, "crashed"), 1),
+        ("stall", NOT_GRADED, 1),
+        ("nonsense", NOT_GRADED, 1),
+        ("retry", NOT_GRADED, 3),
+    ],
+)
+def test_only_the_one_that_is_to_blame_pays_for_its_group(
+    word: str, expected: tuple[GradeStatus, float | None, str], others: int
+) -> None:
+    async def use(service: Service, _: object) -> None:
+        found = await scores_together(service, ["honest", word, "honest"])
+        assert outcome(found[1]) == expected
+        assert together(found) == [others, None, others]
+        if expected is NOT_GRADED and word != "stall":
+            assert found[1].details["reason"].endswith("3 times in a row")
+
+    with_service(use, wall_s=2.0, group=16)
 
 
 def test_a_service_that_closes_leaves_nothing_behind() -> None:

@@ -3,12 +3,15 @@
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("langdetect")
 
-from reward.answers import NoReply
+from reward.answers import Answer, Failed, Late, NoReply, TimedOut
+from reward.graders.grade import Grade
 from reward.protocol import GradeStatus, ScoreRequest
 from reward.readiness import Readiness
 from reward.service import Service
@@ -45,53 +48,51 @@ def test_a_service_whose_workers_cannot_import_does_not_start(
     with_service: WithService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sympy would take a module that it does not find for a wrong answer."""
-    monkeypatch.setattr("reward.service.LATE_MODULES", ("reward.hidden",))
+    monkeypatch.setattr("reward.readiness.LATE_MODULES", ("reward.hidden",))
 
     async def use(service: Service) -> None:
         readiness = Readiness(service)
         await readiness.first_round()
         assert "cannot be graded: a grader could not import" in readiness.defect()
         assert "reward.hidden" in readiness.report()["domains"]["math"]["reason"]
-        assert not readiness.report()["ready"]
-        monkeypatch.setattr("reward.service.LATE_MODULES", ("colorsys",))
-        await readiness.first_round()
-        assert (readiness.report()["ready"], readiness.defect()) == (True, ""), "the module is there again"
 
     with_service(use)
 
 
-def test_workers_that_die_while_they_import_may_recover(
-    with_service: WithService, monkeypatch: pytest.MonkeyPatch
+WRONG = Grade(score=0.0, verdict="wrong", details={"reason": "a known answer got 1.0 (correct), not 0.0"})
+RIGHT = Grade(score=1.0, verdict="correct")
+
+
+@pytest.mark.parametrize(
+    ("known", "hang", "why", "is_defect"),
+    [
+        (WRONG, None, "got 1.0 (correct), not 0.0", False),
+        (NoReply("the worker died"), None, "the worker died", False),
+        (TimedOut(), None, "TimedOut", False),
+        (RIGHT, NoReply("the worker died"), "the worker died", False),
+        (RIGHT, Failed("no module"), "no module", True),
+        (RIGHT, Late(), "were not graded", False),
+    ],
+)
+def test_only_who_grades_known_answers_rightly_and_ends_a_hang_is_ready(
+    known: Answer, hang: Answer, why: str, is_defect: bool
 ) -> None:
-    async def use(service: Service) -> None:
-        async def dies(domain: str) -> NoReply:
-            return NoReply(f"the worker of {domain} died")
+    answers = {"known_answers": known, "hang": hang}
 
-        monkeypatch.setattr(service, "failed_import", dies)
-        readiness = Readiness(service)
-        await readiness.first_round()
-        assert readiness.report()["domains"]["math"]["reason"] == "the worker of math died"
-        assert readiness.defect() == ""
+    class ScriptedPool:
+        async def run(self, message: dict[str, Any], **_: Any) -> Answer:
+            (kind,) = message
+            return answers[kind]
 
-    with_service(use)
-
-
-def test_a_service_that_grades_a_known_answer_wrongly_is_not_ready(
-    with_service: WithService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def use(service: Service) -> None:
-        right, wrong = await service.known_answers("math")
-
-        async def swapped(domain: str) -> tuple[object, ...]:
-            return (right, type(wrong)(response=right.response, task=right.task, score=0.0))
-
-        monkeypatch.setattr(service, "known_answers", swapped)
-        readiness = Readiness(service)
-        await readiness.first_round()
-        assert readiness.report()["domains"]["math"]["reason"] == "a known answer got 1.0 (correct), not 0.0"
-        assert not readiness.report()["ready"]
-
-    with_service(use)
+    service: Any = SimpleNamespace(pool=lambda _: ScriptedPool(), level=None, version="v", num_workers=1)
+    readiness = Readiness(service)
+    asyncio.run(readiness.first_round())
+    assert not readiness.report()["ready"]
+    assert why in readiness.report()["domains"]["math"]["reason"]
+    assert bool(readiness.defect()) == is_defect
+    answers |= {"known_answers": RIGHT, "hang": TimedOut()}
+    asyncio.run(readiness.first_round())
+    assert (readiness.report()["ready"], readiness.defect()) == (True, "")
 
 
 def test_only_the_graders_that_are_asked_for_are_loaded() -> None:

@@ -92,6 +92,13 @@ def grader_that_imports(name: str, *, is_silent: bool) -> object:
     return grade
 
 
+def test_a_message_that_takes_long_is_answered_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, count in ((-1.0, 1), (60.0, 3)):
+        monkeypatch.setattr(worker, "_GROUP_S", seconds)
+        scores = [answer.score for answer in worker._answers([TEXT] * 3) if isinstance(answer, Grade)]
+        assert scores == [1.0] * count
+
+
 @pytest.mark.parametrize("is_silent", [True, False])
 def test_a_score_without_an_import_is_none(
     is_silent: bool, watch: ImportWatch, library: Path, monkeypatch: pytest.MonkeyPatch
