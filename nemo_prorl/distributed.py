@@ -161,27 +161,6 @@ class Ranks:
         if self.layout.world_size > 1:
             self.gather(None)
 
-    def board(self, name: str) -> Board:
-        """Returns the board of this name. Not collective: any rank may call it at any time."""
-        store = dist.distributed_c10d._get_default_store()
-        return Board(name, store.clone())  # type: ignore[attr-defined]  # torch's stubs lack it
-
-
-class Board:
-    """A text that the main rank writes and every rank can read at any time, without a collective. It is kept in the
-    store of the process group. Use each object in one thread only."""
-
-    def __init__(self, name: str, store: dist.Store) -> None:
-        self._name, self._store = f"board/{name}", store
-
-    def write(self, text: str) -> None:
-        self._store.set(self._name, text)
-
-    def read(self) -> str:
-        """Returns the latest text; empty before the first. Raises DistError or RuntimeError if the main rank has
-        ended."""
-        return self._store.get(self._name).decode() if self._store.check([self._name]) else ""
-
 
 def alone() -> Ranks:
     """Returns a single rank for work outside a job, which needs no process group."""

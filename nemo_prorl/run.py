@@ -12,7 +12,7 @@ from typing import Any
 
 from nemo_prorl.cluster.nccl_log import network_of_this_process
 from nemo_prorl.cluster.slurm_queue import is_gone
-from nemo_prorl.config import SERVICE, ConfigError, ExpManagerConfig, RewardConfig, RunConfig
+from nemo_prorl.config import ConfigError, ExpManagerConfig, RewardConfig, RunConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.data.inputs import left_out, prompt_lengths, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
@@ -27,8 +27,6 @@ from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.reward_sources.functions.check import agreed_digests, what_changed
 from nemo_prorl.reward_sources.functions.grader import FunctionGrader, MixedGrader, RewardFunctionFailing
 from nemo_prorl.reward_sources.service import (
-    RewardServiceEnded,
-    RewardServiceNotStarted,
     ServiceGrader,
     check_tasks,
     reward_client,
@@ -59,8 +57,6 @@ STOPS = (
     RanksDidNotMeet,
     RewardServiceFailing,
     RewardFunctionFailing,
-    RewardServiceNotStarted,
-    RewardServiceEnded,
     RewardServiceError,
     NonFiniteUpdate,
     CheckpointNotSaved,
@@ -169,11 +165,9 @@ def run_stage(
         log.say(sentence)
     config, tokenizer, prompts = inputs.config, inputs.tokenizer, inputs.prompts
     files = [*config.data.train, *config.data.validation]
+    ranks.on_main(lambda: check_tasks(config.reward, files))
     with ExitStack() as stack:
         grader = stack.enter_context(graders(config.reward, ranks, run_dir, log.say, domains_of(files)))
-        service = grader.service if isinstance(grader, MixedGrader) else grader
-        if service is not None and config.reward.weight(SERVICE):
-            ranks.on_main(lambda: check_tasks(files, service.refused))
         terminal.wait_for("building the policy")
         policy, state = build_policy(config, ranks, start)
         policy.finish_training()  # frees GPU memory that only updates need, before the sampler allocates its own

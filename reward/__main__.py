@@ -26,15 +26,22 @@ _SERVER_MODULES = ("fastapi", "langdetect", "reasoning_gym", "sympy", "uvicorn",
 """Modules that only the extra `server` of the distribution installs (reward/pyproject.toml)."""
 
 
+def why_no_graders() -> str:
+    """Returns a sentence about what the service needs and this environment lacks; empty if it lacks nothing."""
+    missing = [name for name in _SERVER_MODULES if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    return (
+        f"{', '.join(missing)} cannot be imported: this environment has the client of the reward service, not its "
+        'graders; install them with pip install "nemo-prorl-reward[server]"'
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status: 2, after one sentence, for a user's mistake."""
     options = _parser().parse_args(arguments)
-    if missing := [name for name in _SERVER_MODULES if importlib.util.find_spec(name) is None]:
-        print(
-            f"reward: {', '.join(missing)} cannot be imported: this environment has the client of the reward service, "
-            'not its graders; install them with pip install "nemo-prorl-reward[server]"',
-            file=sys.stderr,
-        )
+    if why := why_no_graders():
+        print(f"reward: {why}", file=sys.stderr)
         return 2
     from reward.graders.plugins import PluginError
     from reward.sandbox.launch import ZygoteError
@@ -81,12 +88,6 @@ def _parser() -> argparse.ArgumentParser:
     explain.set_defaults(run=_explain)
     check = commands.add_parser("check", help="say what this machine can grade")
     check.add_argument("--json", action="store_true", help="as JSON")
-    check.add_argument(
-        "--tasks",
-        action="store_true",
-        help="say instead which tasks cannot be graded: JSON lines with domain and task on standard input, and as the "
-        "answer a JSON list of [line from 0, task or domain, reason]",
-    )
     check.set_defaults(run=_check)
     return parser
 
@@ -130,17 +131,12 @@ def _serve(options: argparse.Namespace) -> None:
     import uvloop
 
     from reward.frontends import router
-    from reward.server import ServeOptions, serve
+    from reward.server import serve
 
-    serve_options = ServeOptions(
-        host=options.host,
-        port=options.port,
-        ready_file=options.ready_file,
-        token_file=options.token_file,
-        exit_with_parent=options.exit_with_parent,
-    )
+    names = ("host", "port", "ready_file", "token_file", "exit_with_parent")
+    given = {name: getattr(options, name) for name in names}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(partial(_service, options), serve_options, [router]))
+        runner.run(serve(partial(_service, options), [router], **given))
 
 
 def _score(options: argparse.Namespace) -> int:
@@ -159,13 +155,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Prints whether all domains can be graded here, the sandbox level that works, and why no stronger one does; with
-    --tasks only which tasks cannot be graded."""
-    if options.tasks:
-        from reward.offline import invalid_tasks
-
-        print(json.dumps(list(invalid_tasks(sys.stdin.buffer))))
-        return
+    """Prints whether all domains can be graded here, the sandbox level that works, and why no stronger one does."""
     from reward.graders.registry import domains
     from reward.sandbox.probe import strongest
     from reward.version import version

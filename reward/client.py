@@ -27,21 +27,18 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import aiohttp
 
 from reward import frames
 from reward.protocol import MAX_BATCH_ITEMS, MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult
-from reward.servers import PERIOD_S, Announced, KnownServer, Servers, read_folder
+from reward.servers import KnownServer, Servers
 
 _LINGER_S = 0.002
 _SWEEP_S = 0.25
 """Seconds between searches for items whose time is up; one search per batch would be quadratic in the items."""
 _MAX_PAUSE_S = 5.0
-STRAGGLERS_S = 2.0 * PERIOD_S
-"""Seconds that servers may be late after one that is ready and does not grade all that is wanted."""
 
 
 class RewardServiceError(RuntimeError):
@@ -50,11 +47,6 @@ class RewardServiceError(RuntimeError):
 
 class CannotGrade(RewardServiceError):
     """Servers are ready, but none of them will ever grade one of the required domains."""
-
-    def __init__(self, why: str, unknown: frozenset[str]) -> None:
-        """unknown: those of these domains that no server has a grader for."""
-        super().__init__(f"the reward service cannot grade all that is asked of it: {why}")
-        self.unknown = unknown
 
 
 class _Busy(ValueError):
@@ -81,14 +73,6 @@ class _Item:
     """Why the last try did not grade it; empty before the first."""
 
 
-@dataclass(slots=True)
-class ClientStatistics:
-    """Counts since the client was made."""
-
-    num_retries: int = 0
-    num_missing: int = 0
-
-
 class RewardClient:
     """Runs an asyncio loop of its own in one daemon thread, from its first use on. The public methods may be called
     from any thread."""
@@ -102,13 +86,11 @@ class RewardClient:
         request_timeout_s: float = 60.0,
         max_attempts: int = 5,
         batch_items: int = 32,
-        announced: Announced | None = None,
         version: str = "",
         domains: Collection[str] = (),
     ) -> None:
         """Servers come from `urls`, or from the ready files (*.json) in `discovery_dir`, which is read again and again.
-        announced: reads that folder instead, if given. version, domains: those of the service, if they are known
-        already. Raises RewardServiceError."""
+        version, domains: those of the service, if they are known already. Raises RewardServiceError."""
         if bool(urls) == (discovery_dir is not None):
             raise RewardServiceError("give the reward client either urls or a discovery_dir")
         if not 1 <= batch_items <= MAX_BATCH_ITEMS or max_attempts < 1 or request_timeout_s <= 0:
@@ -116,15 +98,10 @@ class RewardClient:
                 f"batch_items must be 1 to {MAX_BATCH_ITEMS}, max_attempts and request_timeout_s positive"
             )
         self._discovery_dir = discovery_dir
-        if announced is None and discovery_dir is not None:
-            announced = partial(read_folder, discovery_dir)
         self._servers = Servers(
-            urls=[url.rstrip("/") for url in urls],
-            announced=announced,
-            version=version,
-            domains=domains,
-            on_ready=lambda: self._wake.set(),
+            urls=[url.rstrip("/") for url in urls], folder=discovery_dir, on_ready=lambda: self._wake.set()
         )
+        self._servers.version, self._servers.domains = version, frozenset(domains)
         self._headers: dict[str, str] = {}
         if token_file is not None:
             try:
@@ -139,7 +116,7 @@ class RewardClient:
         self._timeout_s, self._max_attempts, self._batch_items = request_timeout_s, max_attempts, batch_items
         self._waiting: dict[str, deque[_Item]] = defaultdict(deque)
         self._all: set[_Item] = set()
-        self.statistics = ClientStatistics()
+        self.num_retries = self.num_missing = 0
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -157,26 +134,24 @@ class RewardClient:
         """Returns when all servers were asked, and those that are ready grade all `domains`. Tells `say` again and
         again why it still waits.
 
-        Raises RewardServiceError if none is ready in time or one does not fit, and CannotGrade if none that is ready
-        grades a domain, nor one that gets ready within STRAGGLERS_S."""
+        Raises RewardServiceError if none is ready in time or one does not fit, and CannotGrade if none that is ready in
+        time grades a domain, at once if all servers of a list are ready."""
         self._start()
-        begun = ready_since = time.monotonic()
+        begun = time.monotonic()
         while True:
             if self._servers.mismatch:
                 raise RewardServiceError(self._servers.mismatch)
-            now, servers, up = time.monotonic(), list(self._servers.used.values()), self._servers.up()
+            is_late = time.monotonic() - begun > timeout_s
+            servers, up = list(self._servers.used.values()), self._servers.up()
             missing = frozenset(domains).difference(*(server.grades for server in up))
             if up and not missing and all(server.asked_s for server in servers):
                 return
             why = self._down()
-            if not up:
-                ready_since = now
-            elif missing:
+            if up and missing:
                 why = "; ".join(server.why_not(name) for server in up for name in sorted(missing))
-                are_all = self._discovery_dir is None and len(up) == len(servers)
-                if are_all or now - ready_since > min(STRAGGLERS_S, timeout_s):
-                    raise CannotGrade(why, missing.difference(*(server.refused for server in up)))
-            if now - begun > timeout_s:
+                if is_late or (self._discovery_dir is None and len(up) == len(servers)):
+                    raise CannotGrade(f"the reward service cannot grade all that is asked of it: {why}")
+            if is_late:
                 raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {why}")
             say(why)
             time.sleep(0.05)
@@ -395,7 +370,7 @@ class RewardClient:
         elif time.monotonic() + pause_s >= item.expires:
             self._give_up(item, f"{reason} (its time is spent)")
         else:
-            self.statistics.num_retries += 1
+            self.num_retries += 1
             self._loop.call_later(pause_s, self._requeue, item)
 
     def _requeue(self, item: _Item) -> None:
@@ -411,7 +386,7 @@ class RewardClient:
             item.future.set_result(result)
 
     def _give_up(self, item: _Item, reason: str) -> None:
-        self.statistics.num_missing += 1
+        self.num_missing += 1
         self._resolve_without_score(item, GradeStatus.infra_error, "missing", reason)
 
     def _resolve_without_score(self, item: _Item, status: GradeStatus, verdict: str, reason: str) -> None:

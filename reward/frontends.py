@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from pydantic import BaseModel, Field, field_validator
 
 from reward.graders.registry import domains
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
@@ -31,104 +31,74 @@ from reward.server import Front, JsonBody
 
 DEFAULT_WAIT_S = 100.0
 """Less than the 120 s after which slime gives up on a request, and than OpenRLHF's 180 s."""
-MAX_WAIT_S = 3600.0
 RETRY_AFTER_S = 2
 _PAUSE_S, _MAX_PAUSE_S = 0.5, 8.0
-_FLAGS = {"true": True, "false": False, "auto": None}
 _LEAST_OVERLAP = 40
 """Characters of a truncated prompt with which the query must begin."""
 
 router = APIRouter()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(BaseModel, frozen=True, extra="forbid"):
     """The options in the query of a front end's URL. Example:
     http://127.0.0.1:8000/slime?domain=stem&in_thought=true"""
 
     domain: str = "math"
     """The domain of labels that do not name one (reward.rows)."""
-    in_thought: bool | None = None
-    """Whether responses begin inside a thought. None ("auto"): if the prompt ends with <think>."""
-    wait_s: float | None = None
+    in_thought: Literal["auto", "true", "false"] = "auto"
+    """Whether responses begin inside a thought; "auto": if the prompt ends with <think>."""
+    wait_s: float = Field(default=DEFAULT_WAIT_S, gt=0, le=3600)
     """Seconds that a request waits for its result before the client is told to retry; must be less than the client
-    waits. None: DEFAULT_WAIT_S."""
+    waits."""
+
+    @field_validator("domain")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in domains():
+            raise ValueError(f"{name[:40]} is none of the domains {', '.join(domains())}")
+        return name
 
 
-def bad_request(sentence: str) -> HTTPException:
-    """Returns the error for a request that the caller must change (400)."""
-    return HTTPException(400, sentence)
-
-
-# Coroutines, because FastAPI runs plain functions in a thread pool, which costs more than the functions do.
-async def _options(request: Request) -> Options:
-    """Parses the options of the URL's query. Raises HTTPException (400) with a sentence."""
-    query = request.query_params
-    if unknown := sorted(set(query) - {"domain", "in_thought", "wait_s"}):
-        raise bad_request(
-            f"the URL has the unknown option {unknown[0][:40]!r}; there are domain, in_thought and wait_s"
-        )
-    domain = query.get("domain", "math")
-    if domain not in domains():
-        raise bad_request(
-            f"the URL's domain={domain[:40]} is unknown; there are the domains {', '.join(domains())}"
-        )
-    in_thought = query.get("in_thought", "auto")
-    if in_thought not in _FLAGS:
-        raise bad_request("the URL's in_thought must be true, false or auto")
-    wait_s = None
-    if "wait_s" in query:
-        try:
-            wait_s = float(query["wait_s"])
-        except ValueError:
-            wait_s = -1.0
-        if not 0 < wait_s <= MAX_WAIT_S:
-            raise bad_request(
-                f"the URL's wait_s must be a number of seconds above 0 and up to {MAX_WAIT_S:g}"
-            )
-    return Options(domain=domain, in_thought=_FLAGS[in_thought], wait_s=wait_s)
-
-
+# A coroutine, because FastAPI runs plain functions in a thread pool, which costs more than the function does.
 async def _front(request: Request) -> Front:
     return request.app.state.front
 
 
-UrlOptions = Annotated[Options, Depends(_options)]
+UrlOptions = Annotated[Options, Query()]
 TheFront = Annotated[Front, Depends(_front)]
 
 
 def object_in(body: Any) -> dict[str, Any]:
     """Returns the body if it is a JSON object. Raises HTTPException (400)."""
     if not isinstance(body, dict):
-        raise bad_request("the body must be a JSON object")
+        raise HTTPException(400, "the body must be a JSON object")
     return body
 
 
 def request_of(response: Any, label: Any, prompt: Any, options: Options) -> ScoreRequest:
     """Builds the request for one response from its label (reward.rows). Raises HTTPException (400)."""
     if not isinstance(response, str):
-        raise bad_request(f"the response must be text, not {type(response).__name__}")
-    in_thought = opens_thought(prompt) if options.in_thought is None else options.in_thought
+        raise HTTPException(400, f"the response must be text, not {type(response).__name__}")
+    in_thought = opens_thought(prompt) if options.in_thought == "auto" else options.in_thought == "true"
     try:
         return request_of_label(
             without_end_tokens(response), label, domain=options.domain, in_thought=in_thought
         )
     except BadLabel as error:
-        raise bad_request(str(error)) from error
+        raise HTTPException(400, str(error)) from error
 
 
 async def scores(front: Front, requests: Sequence[ScoreRequest], options: Options) -> list[float]:
     """Returns the score of each request, in order. Raises HTTPException: 400 if one is invalid, 503 if one is not
     graded in time. Grading then continues, and the result is there when the same request comes again."""
-    wait_s = options.wait_s or DEFAULT_WAIT_S
     bodies = [request.to_json() for request in requests]
-    reason, pause_s = f"not graded within {wait_s:g} s: the service is busy", _PAUSE_S
+    reason, pause_s = f"not graded within {options.wait_s:g} s: the service is busy", _PAUSE_S
     try:
-        async with asyncio.timeout(wait_s):
+        async with asyncio.timeout(options.wait_s):
             while True:
                 results = await front.score_all(bodies)
                 if invalid := _first(results, GradeStatus.invalid_request):
-                    raise bad_request(str(invalid.details["reason"]))
+                    raise HTTPException(400, str(invalid.details["reason"]))
                 if failed := _first(results, GradeStatus.infra_error):
                     reason = f"not graded: {failed.details['reason']}"
                     if failed.verdict == "no_sandbox":  # retrying cannot help
@@ -153,11 +123,12 @@ async def openrlhf(front: TheFront, options: UrlOptions, body: JsonBody) -> dict
     fields = object_in(body)
     queries, prompts, labels = (fields.get(name) for name in ("query", "prompts", "labels"))
     if not (isinstance(queries, list) and isinstance(prompts, list) and isinstance(labels, list)):
-        raise bad_request('the body must have the lists "query", "prompts" and "labels"')
+        raise HTTPException(400, 'the body must have the lists "query", "prompts" and "labels"')
     if not len(queries) == len(prompts) == len(labels):
-        raise bad_request(
+        raise HTTPException(
+            400,
             f'"query", "prompts" and "labels" must be equally long; '
-            f"they have {len(queries)}, {len(prompts)} and {len(labels)} items"
+            f"they have {len(queries)}, {len(prompts)} and {len(labels)} items",
         )
     requests = [
         request_of(response_in(query, prompt), label, prompt, options)
@@ -171,7 +142,7 @@ def response_in(query: Any, prompt: Any) -> str:
     """Returns what follows the prompt in the query. Raises HTTPException (400) if the prompt is not found: graded with
     its prompt, a response could earn a reward for what the prompt says."""
     if not isinstance(query, str) or not isinstance(prompt, str):
-        raise bad_request('each item of "query" and "prompts" must be text')
+        raise HTTPException(400, 'each item of "query" and "prompts" must be text')
     if not prompt:
         return query
     before, found, response = query.partition(prompt)
@@ -184,9 +155,10 @@ def response_in(query: Any, prompt: Any) -> str:
         if query.startswith(prompt[start:]):
             return query[len(prompt) - start :]
         start = prompt.find(query[:_LEAST_OVERLAP], start + 1)
-    raise bad_request(
+    raise HTTPException(
+        400,
         f"a query does not begin with its prompt or with the end of it, {prompt[-60:]!r}: where its response begins "
-        "is unknown"
+        "is unknown",
     )
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import sys
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from reward import frames
 from reward.extract import answer_tag, is_open_thought, last_box, thinks, visible_text
-from reward.graders import grader
 from reward.graders.code.blocks import code_blocks
-from reward.graders.grade import InvalidTask
 from reward.graders.math.rules import TYPES, explained
 from reward.graders.plugins import plugins
-from reward.graders.registry import domains
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from reward.requests import request_of
 from reward.server import UserError
@@ -59,40 +55,15 @@ def read_requests(path: Path, only: int | None = None) -> list[ScoreRequest]:
     return requests
 
 
-def invalid_tasks(lines: Iterable[bytes]) -> Iterator[tuple[int, str, str]]:
-    """Yields (number of the line from 0, "task" or "domain", why) for each task that cannot be graded. A line is a JSON
-    object with "domain" and "task"."""
-    for number, line in enumerate(lines):
-        request = json.loads(line)
-        domain, task = request["domain"], request["task"]
-        if domain not in domains():
-            yield (
-                number,
-                "domain",
-                f"there is no grader for the domain {domain[:80]!r}, but {', '.join(domains())}",
-            )
-            continue
-        try:
-            grader(domain).check(task)
-        except InvalidTask as error:
-            yield number, "task", str(error)
-
-
 async def score_requests(service: Service, requests: list[ScoreRequest], output: Path | None) -> int:
     """Grades requests, writes one JSON result per line in their order, and prints a summary per domain.
 
     Returns 1 if any request was not graded, else 0."""
-    numbers = itertools.count(1)
     slots = asyncio.Semaphore(_IN_FLIGHT_PER_WORKER * service.num_workers)
 
     async def score(request: ScoreRequest) -> ScoreResult:
         async with slots:
-            result = await service.score(request)
-        number = next(numbers)
-        if sys.stderr.isatty() and (number % 50 == 0 or number == len(requests)):
-            end = "\n" if number == len(requests) else ""
-            print(f"\r{number} of {len(requests)} graded", end=end, file=sys.stderr, flush=True)
-        return result
+            return await service.score(request)
 
     await service.open()
     try:

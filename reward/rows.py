@@ -51,21 +51,19 @@ def request_of_label(
     label: object,
     *,
     domain: str = "math",
-    request_id: str | None = None,
     in_thought: bool = False,
 ) -> ScoreRequest:
     """Returns the request to grade `response` against `label`, by the rules at the top of this file.
 
-    `domain`: the domain of labels that do not name one. `in_thought`: as in ScoreRequest, see `opens_thought`. Without
-    a `request_id` the id is a hash of the content, so that the service answers a repeated request from its cache.
+    `domain`: the domain of labels that do not name one. `in_thought`: as in ScoreRequest, see `opens_thought`. The id
+    is a hash of the content, so that the service answers a repeated request from its cache.
 
     Raises BadLabel.
 
     Example: request_of_label("<think>..</think> \\\\boxed{4}", "4").task == {"answer": "4"}
     """
     domain, task = domain_and_task(label, domain)
-    if request_id is None:
-        request_id = content_id(domain, response, in_thought, task)
+    request_id = content_id(domain, response, in_thought, task)
     return ScoreRequest(
         request_id=request_id, domain=domain, response=response, in_thought=in_thought, task=task
     )
@@ -140,18 +138,12 @@ def content_id(*content: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Replaces numpy's numbers, arrays and dictionaries by Python's own. Raises BadLabel if the value nests too
-    deep."""
+    """Replaces numpy's numbers and arrays by Python's own; both have the method `tolist`. Raises BadLabel for what JSON
+    cannot carry."""
     try:
-        if isinstance(value, Mapping):
-            return {key: _plain(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [_plain(item) for item in value]
-        # Numpy's arrays and scalars alike have this method; numpy itself is not imported.
-        to_python = getattr(value, "tolist", None)
-        return _plain(to_python()) if callable(to_python) else value
-    except RecursionError as error:
-        raise BadLabel("the label nests too deep to be written as JSON") from error
+        return json.loads(json.dumps(value, default=lambda item: item.tolist()))
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise BadLabel(f"the label cannot be written as JSON: {error}") from error
 
 
 def _domain_and_task_of(fields: dict[str, Any], default_domain: str) -> tuple[str, dict[str, Any]]:

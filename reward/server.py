@@ -30,12 +30,12 @@ import stat
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 
 from reward import frames
@@ -65,26 +65,6 @@ _OTHER_DESCRIPTORS = 512
 
 class UserError(Exception):
     """A mistake that the person who started the service can fix; the message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """Where to serve, and who may ask. Any address but loopback requires `token_file`."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    ready_file: Path | None = None
-    token_file: Path | None = None
-    exit_with_parent: int | None = None
-    """PID of the parent process; the service stops when that process is gone."""
-
-
-class Refused(Exception):
-    """A whole HTTP request is refused; the message is one sentence."""
-
-    def __init__(self, sentence: str, http_status: int = 400) -> None:
-        super().__init__(sentence)
-        self.http_status = http_status
 
 
 class Front:
@@ -121,11 +101,11 @@ class Front:
         try:
             request = request_of(body)
         except InvalidRequest as error:
-            return self.invalid(str(error), error.request_id)
+            return self._invalid(str(error), error.request_id)
         try:
             task_text = json.dumps(request.task)
         except RecursionError:
-            return self.invalid('"task" nests too deep', request.request_id)
+            return self._invalid('"task" nests too deep', request.request_id)
         content = (request.domain, request.response, request.in_thought, task_text)
         key = (request.request_id, hash(content))
         if key in self._recent:
@@ -135,8 +115,7 @@ class Front:
             task.add_done_callback(lambda done: self._finish(key, done))
         return self._running[key]
 
-    def invalid(self, sentence: str, request_id: str = "") -> ScoreResult:
-        """Returns the result for a request that does not have the protocol's form."""
+    def _invalid(self, sentence: str, request_id: str) -> ScoreResult:
         details = {"reason": sentence}
         return self.service.result(request_id, GradeStatus.invalid_request, "invalid_request", details)
 
@@ -154,37 +133,37 @@ def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None
 
 async def _require_token(request: Request) -> None:
     if not request.app.state.front.admits(request):
-        raise Refused("the token is missing or wrong", 401)
+        raise HTTPException(401, "the token is missing or wrong")
 
 
 async def _body_bytes(request: Request) -> bytearray:
-    """Reads the body, up to the size limit. Raises Refused."""
+    """Reads the body, up to the size limit. Raises HTTPException."""
     data = bytearray()
     try:
         async for chunk in request.stream():
             data += chunk
             if len(data) > _MAX_BODY_BYTES:
-                raise Refused(f"the body is longer than {_MAX_BODY_BYTES} bytes")
+                raise HTTPException(400, f"the body is longer than {_MAX_BODY_BYTES} bytes")
     except ClientDisconnect as error:  # keeps a traceback out of the log; nobody reads the answer
-        raise Refused("the connection ended before the body was complete") from error
+        raise HTTPException(400, "the connection ended before the body was complete") from error
     return data
 
 
 async def _json_body(request: Request) -> Any:
-    """Reads and decodes the body. Raises Refused."""
+    """Reads and decodes the body. Raises HTTPException."""
     data = await _body_bytes(request)
     try:
         return frames.decode(data)
     except ValueError as error:
-        raise Refused(f"the body is not JSON that can be read: {error}") from error
+        raise HTTPException(400, f"the body is not JSON that can be read: {error}") from error
 
 
 async def _json_lines(request: Request) -> list[Any]:
     """Reads the requests of a batch, one per line, with an InvalidRequest in place of each that cannot be decoded.
-    Raises Refused."""
+    Raises HTTPException."""
     lines = [line for line in (await _body_bytes(request)).split(b"\n") if line.strip()]
     if len(lines) > MAX_BATCH_ITEMS:
-        raise Refused(f"a batch has up to {MAX_BATCH_ITEMS} requests, one per line")
+        raise HTTPException(400, f"a batch has up to {MAX_BATCH_ITEMS} requests, one per line")
     return [decode_line(line) for line in lines]
 
 
@@ -199,9 +178,10 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
     app.state.front = front
     guarded = APIRouter(dependencies=[Depends(_require_token)])
 
-    @app.exception_handler(Refused)
-    async def refused(_request: Request, refusal: Refused) -> Response:
-        return _json(front.invalid(str(refusal)).to_json(), refusal.http_status)
+    @app.exception_handler(RequestValidationError)
+    async def bad_option(_request: Request, invalid: RequestValidationError) -> Response:
+        reasons = [f"the URL's option {error['loc'][-1]}: {error['msg']}" for error in invalid.errors()]
+        return _json({"detail": f"{'; '.join(reasons)} (docs/other_trainers.md has the options)"}, 400)
 
     @app.get("/healthz")
     async def healthz() -> Response:
@@ -242,8 +222,9 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
 def read_token(path: Path | None, host: str) -> str | None:
     """Reads the token; None on a loopback address without a token file. Raises UserError."""
     if path is None:
-        if is_loopback(host):
-            return None
+        with contextlib.suppress(ValueError):
+            if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+                return None
         raise UserError(
             f"serving on {host} needs --token-file: anybody on the network could have responses graded"
         )
@@ -261,14 +242,6 @@ def read_token(path: Path | None, host: str) -> str | None:
     return token
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def write_atomically(path: Path, text: str) -> None:
     """Writes a file so that readers see the old content or the new, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -278,17 +251,25 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 async def serve(
-    make_service: Callable[[], Service], options: ServeOptions, routers: Sequence[APIRouter] = ()
+    make_service: Callable[[], Service],
+    routers: Sequence[APIRouter],
+    *,
+    host: str,
+    port: int,
+    ready_file: Path | None,
+    token_file: Path | None,
+    exit_with_parent: int | None,
 ) -> None:
     """Serves our own routes and `routers` until SIGTERM, SIGINT or SIGHUP, then leaves nothing behind. Calls
     `make_service`, which takes seconds because it tries the sandbox, only if nothing is wrong with the options.
 
-    With `exit_with_parent` only SIGHUP stops it. The other two go to all processes of a job or terminal that ends, and
-    the parent still needs verdicts until it has saved. Raises UserError."""
-    if options.exit_with_parent not in (None, os.getppid()):
-        raise UserError(f"process {options.exit_with_parent}, which was to start this service, is gone")
-    token = read_token(options.token_file, options.host)
-    listener = _listen(options.host, options.port)
+    token_file: required for any address but loopback. exit_with_parent: the PID of the parent, without which the
+    service stops. Only SIGHUP stops it then: the other two go to all processes of a job or terminal that ends, and the
+    parent still needs verdicts until it has saved. Raises UserError."""
+    if exit_with_parent not in (None, os.getppid()):
+        raise UserError(f"process {exit_with_parent}, which was to start this service, is gone")
+    token = read_token(token_file, host)
+    listener = _listen(host, port)
     max_connections = _set_descriptor_limit()
     service = make_service()
     readiness = Readiness(service)
@@ -312,13 +293,13 @@ async def serve(
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, server.stop)
         for number in (signal.SIGTERM, signal.SIGINT):
-            is_for_parent = options.exit_with_parent is not None
+            is_for_parent = exit_with_parent is not None
             loop.add_signal_handler(number, (lambda: None) if is_for_parent else server.stop)
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(readiness.keep())]
-            if options.exit_with_parent is not None:
-                background.append(tasks.create_task(_stop_without(options.exit_with_parent, server)))
-            background.append(tasks.create_task(_announce(server, service, listener, options)))
+            if exit_with_parent is not None:
+                background.append(tasks.create_task(_stop_without(exit_with_parent, server)))
+            background.append(tasks.create_task(_announce(server, service, listener, ready_file)))
             await server.serve(sockets=[listener])
             for task in background:
                 task.cancel()
@@ -348,7 +329,7 @@ class _UvicornServer(uvicorn.Server):
 
 
 async def _announce(
-    server: uvicorn.Server, service: Service, listener: socket.socket, options: ServeOptions
+    server: uvicorn.Server, service: Service, listener: socket.socket, ready_file: Path | None
 ) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
@@ -357,8 +338,8 @@ async def _announce(
     sandbox = "none" if service.level is None else service.level.value
     ready = {"url": f"http://{name}:{port}", "protocol": PROTOCOL_VERSION, "sandbox": sandbox}
     line = json.dumps({**ready, "version": service.version})
-    if options.ready_file is not None:
-        write_atomically(options.ready_file, line + "\n")
+    if ready_file is not None:
+        write_atomically(ready_file, line + "\n")
     with contextlib.suppress(OSError):  # the disk with the log is full; grading needs no log
         print(line, flush=True)
 

@@ -31,8 +31,6 @@ PERIOD_S = 10.0
 SHORTEST_PAUSE_S = 0.5
 """Seconds until servers are looked for again after one was lost. The pause doubles each time, up to PERIOD_S."""
 
-Announced = Callable[[], Mapping[str, str]]
-"""URLs of servers by their names, on a cluster the names of their nodes."""
 Ask = Callable[[str], Awaitable[tuple[int, bytes]]]
 """HTTP status and body of the answer at a URL."""
 
@@ -115,22 +113,23 @@ class Servers:
         self,
         *,
         urls: Collection[str] = (),
-        announced: Announced | None = None,
-        version: str = "",
-        domains: Collection[str] = (),
+        folder: Path | None = None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Uses all `urls`, or all servers that are `announced`. `version`: of the graders, which all servers must have;
-        empty: that of the first one that is ready. `domains`: those that the service is known to grade. `on_ready` is
-        called whenever a server has said that it is ready."""
+        """Uses all `urls`, or all servers that announce themselves in a folder. `on_ready` is called whenever a server
+        has said that it is ready."""
         self.used = {url: KnownServer(url) for url in urls}
         """By URL, that of this node first; with those that are down."""
-        self.version = version
-        self.domains = frozenset(domains)
+        self.version = ""
+        """The version of the graders, which all servers must have; empty before the first one is ready."""
+        self.domains: frozenset[str] = frozenset()
         """What servers that were ready so far grade."""
         self.mismatch = ""
         """Why a server does not fit the others or this client, in one sentence; empty until there is one."""
-        self._announced, self._on_ready = announced, on_ready
+        self._folder, self._on_ready = folder, on_ready
+        self._announced: dict[str, str] = {}
+        self._changed_ns = -1
+        """When the folder had been changed last when it was read."""
         self._own = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         """The name that the reward server of this node has, if there is one."""
         self._has_lost_one = asyncio.Event()
@@ -153,8 +152,8 @@ class Servers:
         """Looks for servers, and asks them whether they are ready, until it is cancelled."""
         clock, pause_s = asyncio.get_running_loop().time, SHORTEST_PAUSE_S
         while True:
-            if self._announced is not None:
-                self._use(self._announced())
+            if self._folder is not None:
+                self._use(self._announced_in(self._folder))
             # In rounds that follow a loss, those that are up are not asked again.
             due = [s for s in self.used.values() if not s.up or clock() - s.asked_s > 0.7 * PERIOD_S]
             await asyncio.gather(*(self._probe(server, ask) for server in due))
@@ -169,6 +168,14 @@ class Servers:
                 await asyncio.sleep(_spread(pause_s))
             self._has_lost_one.clear()
             pause_s = min(2.0 * pause_s, PERIOD_S)
+
+    def _announced_in(self, folder: Path) -> Mapping[str, str]:
+        """Returns the URLs of servers by their names, on a cluster those of nodes. Reads the folder only if it has
+        changed or a server is down: on a cluster it is shared by hundreds of clients, and holds a file per node."""
+        changed_ns = folder.stat().st_mtime_ns if folder.exists() else 0
+        if changed_ns != self._changed_ns or len(self.up()) < len(self.used):
+            self._changed_ns, self._announced = changed_ns, read_folder(folder)
+        return self._announced
 
     def _use(self, found: Mapping[str, str]) -> None:
         """Uses the servers that were found, and those that have requests until these are answered."""

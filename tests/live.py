@@ -16,7 +16,6 @@ STARTERS = frozenset(
         *("subprocess", "multiprocessing", "PROCESSES", "ProcessPoolExecutor", "fork", "forkpty"),
         *("VllmSampler", "MegatronPolicy", "reward_service", "FunctionGrader", "FunctionProcess"),
         *("Service", "Pool", "Sandbox", "Judge"),  # of the reward service
-        "refused_here",  # runs the graders in the environment of the service
     }
 )
 """Names of what starts processes, and of our engines and services."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -118,26 +117,11 @@ def report(ranks: Ranks) -> dict[str, Any]:
         "from_main": ranks.from_main(f"from {rank}"),
         "none": ranks.any(False),
         "one": ranks.any(rank == ranks.layout.world_size - 1),
-        "board": read_board(ranks),
         "exchange": exchanged(ranks),
         "on_main": ranks.on_main(lambda: f"by {rank}"),
         "together": ranks.together(lambda: f"by {rank}"),
         "failing": failing(ranks),
     }
-
-
-def read_board(ranks: Ranks) -> list[str]:
-    """Returns what a rank reads before and after the main rank has written, each time from a thread of its own."""
-    board, seen = ranks.board(f"of {ranks.layout.tensor_parallel} {ranks.layout.pipeline_parallel}"), []
-    for text in ("", "first", "second"):
-        if text and ranks.layout.is_main:
-            board.write(text)
-        ranks.barrier()
-        reader = threading.Thread(target=lambda: seen.append(board.read()))
-        reader.start()
-        reader.join()
-        ranks.barrier()
-    return seen
 
 
 def four_ranks_worker() -> list[dict[str, Any]]:
@@ -160,7 +144,6 @@ def test_values_reach_every_rank() -> None:
             assert result["replicas"] == [f"from {replica[0]}" for replica in replicas]
             assert result["from_main"] == "from 0"
             assert (result["none"], result["one"]) == (False, True)
-            assert result["board"] == ["", "first", "second"]
             before = (rank - 1) % 4
             exchange = result["exchange"]
             assert exchange["next"] == [(1000 * r * r, 1000 * r) for r in sorted((before, rank))]

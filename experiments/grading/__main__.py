@@ -149,7 +149,7 @@ def main() -> int:
         agreement(outcomes)
         instructions(outcomes)
         latencies(outcomes, seconds)
-        print(f"retries {client.statistics.num_retries}, lost {client.statistics.num_missing}")
+        print(f"retries {client.num_retries}, lost {client.num_missing}")
     alone(outcomes, workers)
     return 0
 

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from nemo_prorl.commands.ending import say, show
@@ -71,10 +72,8 @@ def _build(arguments: Sequence[str]) -> int:
     options = data_build_options([word for word in words if "=" in word])
     chosen = _chosen([word for word in words if "=" not in word], options)
     from nemo_prorl.data.building import chat, pipeline, verify
-    from nemo_prorl.reward_sources import service
     from reward.client import RewardServiceError
 
-    of_the_service = (service.RewardServiceEnded, service.RewardServiceNotStarted, RewardServiceError)
     try:
         with _grader(options) as submit:
             for source in chosen:
@@ -89,7 +88,7 @@ def _build(arguments: Sequence[str]) -> int:
                         f"{found['num_problems']} problems"
                     )
                 print(f"  {Path(options.out) / source.name}: {built['content_hash'][:16]}")
-    except (verify.GradingFailed, chat.EndpointFailed, *of_the_service) as reason:
+    except (verify.GradingFailed, chat.EndpointFailed, RewardServiceError) as reason:
         return say(reason, 1)
     return 0
 
@@ -120,7 +119,8 @@ def _chosen(names: Sequence[str], options: DataBuildConfig) -> list[Source]:
 @contextmanager
 def _grader(options: DataBuildConfig) -> Iterator[Submit]:
     """Yields a function that sends requests to the configured reward service, or to one that is started here."""
-    from nemo_prorl.reward_sources.service import ready_client, running_service, watched
+    from nemo_prorl.data.building.verify import GradingFailed
+    from nemo_prorl.reward_sources.service import ready_client, running_service
 
     config = options.reward
     with ExitStack() as stack:
@@ -128,7 +128,18 @@ def _grader(options: DataBuildConfig) -> Iterator[Submit]:
             yield stack.enter_context(ready_client(config, config.urls)).submit
             return
         service = stack.enter_context(running_service(config, Path(options.out) / "logs"))
-        yield watched(stack.enter_context(ready_client(config, [service.url])).submit, service)
+        client = stack.enter_context(ready_client(config, [service.url]))
+
+        def close_with_service() -> None:
+            service.process.wait()
+            client.close()  # or requests would wait for a service that may come back
+
+        Thread(target=close_with_service, daemon=True).start()
+        try:
+            yield client.submit
+        except GradingFailed:
+            service.check()  # says how it has ended, if it has
+            raise
 
 
 def _show(arguments: Sequence[str]) -> int:

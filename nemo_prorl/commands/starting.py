@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from nemo_prorl.config import ConfigError, RunConfig, did_you_mean, is_hub_name
@@ -80,13 +79,13 @@ def describe_start(
     from nemo_prorl import run
     from nemo_prorl.distributed import alone
     from nemo_prorl.reward_sources.functions.check import TRIED_PROMPTS, try_functions
-    from nemo_prorl.reward_sources.service import check_tasks, refused_here
+    from nemo_prorl.reward_sources.service import check_tasks
     from nemo_prorl.training.stages import done_message
 
     start = run.starting_point(config)
     inputs = run.load_inputs(config, alone(), is_resume=start.is_resume, into=into)
     config = inputs.config
-    check_tasks([*config.data.train, *config.data.validation], partial(refused_here, config.reward))
+    check_tasks(config.reward, [*config.data.train, *config.data.validation])
     tried = try_functions(config.reward, inputs.prompts.take(TRIED_PROMPTS)) if tries_functions else []
     stage, run_dir = config.stage.name, Path(config.exp_manager.explicit_log_dir)
     how = "go on" if start.is_resume else "start"

@@ -14,7 +14,6 @@ from typing import Protocol
 
 import torch
 
-from nemo_prorl.data.rows import Row
 from nemo_prorl.types import FloatArray, Prompt, Rollout, TokenBatch, Totals, TrainBatch, UpdateReport
 from reward.protocol import ScoreRequest, ScoreResult
 
@@ -190,6 +189,3 @@ class GradingService(Grader, Protocol):
 
     def grades(self, domain: str) -> bool:
         """Returns whether it knows the domain."""
-
-    def refused(self, rows: Sequence[Row]) -> list[tuple[int, str]]:
-        """Returns (index, why) for each of the rows whose task it does not take."""

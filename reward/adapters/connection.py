@@ -31,24 +31,22 @@ class ServiceConnection:
 
     def submit(self, request: ScoreRequest) -> Future[ScoreResult]:
         """Submits as RewardClient.submit does. The future always gets a result: without a score after patience_s."""
-        patience_ms = max(1, round(1000 * self.patience_s))
-        deadline_ms = patience_ms if request.deadline_ms is None else min(request.deadline_ms, patience_ms)
-        return self.client().submit(replace(request, deadline_ms=deadline_ms))
+        return self.client().submit(replace(request, deadline_ms=max(1, round(1000 * self.patience_s))))
 
     def client(self) -> RewardClient:
         """Returns this process's client. Raises RewardServiceError if servers or token file cannot be used."""
-        with _state.lock:
-            if self not in _state.clients:
+        key = os.getpid(), self
+        with _lock:
+            if key not in _clients:
                 folders = [name for name in self.servers if not _is_url(name)]
-                client = _state.clients[self] = RewardClient(
+                _clients[key] = RewardClient(
                     urls=[] if folders else self.servers,
                     discovery_dir=Path(folders[0]) if folders else None,
                     token_file=None if self.token_file is None else Path(self.token_file),
                     request_timeout_s=_ATTEMPT_S,
                     max_attempts=_ATTEMPTS,
                 )
-                atexit.register(client.close)
-            return _state.clients[self]
+            return _clients[key]
 
 
 def connection(
@@ -73,20 +71,15 @@ def _is_url(name: str) -> bool:
     return name.startswith(("http://", "https://"))
 
 
-class _State:
-    """The clients of this process. A forked child makes its own, because threads do not survive a fork."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.clients: dict[ServiceConnection, RewardClient] = {}
-        self.of_the_parent: list[RewardClient] = []
-
-    def after_fork(self) -> None:
-        self.of_the_parent += self.clients.values()  # kept alive: closing these sockets is the parent's task
-        for client in self.clients.values():
-            atexit.unregister(client.close)
-        self.lock, self.clients = threading.Lock(), {}
+_clients: dict[tuple[int, ServiceConnection], RewardClient] = {}
+"""By process id: a forked child makes clients of its own, because threads do not survive a fork. It keeps those of its
+parent, whose task it is to close their sockets."""
+_lock = threading.Lock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
-_state = _State()
-os.register_at_fork(after_in_child=_state.after_fork)
+@atexit.register
+def _close_own() -> None:
+    for (pid, _), client in _clients.items():
+        if pid == os.getpid():
+            client.close()

@@ -40,7 +40,6 @@ def reward_service(
     token_file: str | os.PathLike[str] | None = None,
     patience_s: float = 300.0,
     ready_timeout_s: float = 120.0,
-    name: str = "reward_service",
 ) -> RewardFunction:
     """Waits until the service is ready and returns the reward function.
 
@@ -50,15 +49,12 @@ def reward_service(
     in_thought: whether responses begin inside a thought that the chat template opens in the prompt. None: as the column
         `in_thought` says, else read from a prompt that is text; TRL does not show what the template adds to messages.
     patience_s: seconds for which a response is sent again before it gets None.
-    name: the name under which TRL logs the reward.
 
     Raises ValueError, or RewardServiceError with one sentence if no server is ready within ready_timeout_s.
     """
     where = connection(servers, token_file, patience_s)
     where.client().wait_until_ready(ready_timeout_s)
-    return RewardFunction(
-        connection=where, label_column=label_column, domain=domain, in_thought=in_thought, name=name
-    )
+    return RewardFunction(connection=where, label_column=label_column, domain=domain, in_thought=in_thought)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +65,7 @@ class RewardFunction:
     label_column: str | None = None
     domain: str = "math"
     in_thought: bool | None = None
-    name: str = "reward_service"
-
-    @property
-    def __name__(self) -> str:
-        return self.name
+    __name__ = "reward_service"  # under which TRL logs the reward
 
     def __call__(
         self,
@@ -108,7 +100,7 @@ class RewardFunction:
             raise BadLabel(str(bad.details.get("reason")))
         num_not_graded = _report(results)
         if log_metric is not None:
-            log_metric(f"{self.name}/not_graded", num_not_graded / max(len(results), 1))
+            log_metric(f"{self.__name__}/not_graded", num_not_graded / max(len(results), 1))
         return [result.score for result in results]
 
 

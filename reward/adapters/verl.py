@@ -20,10 +20,9 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
-from reward.adapters.connection import ServiceConnection, connection
+from reward.adapters.connection import connection
 from reward.protocol import ScoreResult
 from reward.rows import request_of_label
 
@@ -100,13 +99,7 @@ def _submit(
         domain=row.get("domain") or domain,
         in_thought=bool(row.get("in_thought", in_thought)),
     )
-    names = (servers,) if isinstance(servers, str) else tuple(servers)
-    return _connection(names, token_file, patience_s).submit(request)
-
-
-@cache
-def _connection(servers: tuple[str, ...], token_file: str | None, patience_s: float) -> ServiceConnection:
-    return connection(servers, token_file, patience_s)
+    return connection(servers, token_file, patience_s).submit(request)
 
 
 @contextmanager

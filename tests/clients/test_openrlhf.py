@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.real_code import import_alone
+from tests.clients.conftest import import_alone
 from tests.reward.fake_server import HANG_UP, gateway
 from tests.reward.serving import Server
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.real_code import import_alone
+from tests.clients.conftest import import_alone
 from tests.reward.fake_server import gateway
 from tests.reward.serving import Server
 

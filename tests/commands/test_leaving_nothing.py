@@ -55,7 +55,7 @@ def test_a_check_calls_the_function_and_leaves_nothing(
     assert left(tmp_path) == ["temporary"]
     (tmp_path / "reward.py").write_text("def score(final_texts, level): return {}['gold']\n")
     assert cli.main(["train", "--check", f"model.path={model}", *given]) == 2
-    assert "raised KeyError: 'gold' (reward.py, line 1): correct it." in capfd.readouterr().err
+    assert "raised KeyError: 'gold' (reward.py, line 1): correct it" in capfd.readouterr().err
     assert left(tmp_path) == ["temporary"]
     (tmp_path / "reward.py").write_text("def score(final_texts, colour): return colour\n")
     assert cli.main(["train", "--check", f"model.path={model}", *given]) == 2

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nemo_prorl.config import ConfigError, DataConfig, RunConfig
+from nemo_prorl.config import ConfigError, DataConfig, RewardConfig, RunConfig
 from nemo_prorl.data import own
 from nemo_prorl.data.inputs import left_out, prompt_lengths
 from nemo_prorl.data.mix import PromptMix
@@ -158,7 +158,9 @@ def test_our_columns_with_other_types_are_converted(tmp_path: Path) -> None:
     ]
 
 
-def test_mistakes_in_a_converted_file_name_what_the_user_wrote(tmp_path: Path) -> None:
+def test_mistakes_in_a_converted_file_name_what_the_user_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text(LINES)
     file, _ = converted(path, tmp_path / "run")
@@ -167,8 +169,9 @@ def test_mistakes_in_a_converted_file_name_what_the_user_wrote(tmp_path: Path) -
     lengths = prompt_lengths(config, CharacterTokenizer())
     with pytest.raises(ConfigError, match=f"every prompt of {path} is longer"):
         left_out(lengths, 1)
-    with pytest.raises(ConfigError, match=rf"data file {path}: 5 of 5 .* such as row 0 \(.*\): odd"):
-        check_tasks([str(file.path)], lambda rows: [(place, "odd") for place in range(len(rows))])
+    monkeypatch.setattr("reward.graders.registry.domains", dict)
+    with pytest.raises(ConfigError, match=rf"data file {path}: 5 of 5 .* such as row 0 \(.*\): there is no"):
+        check_tasks(RewardConfig(), [str(file.path)])
     path.write_text("".join(json.dumps({**record, "uid": "same"}) + "\n" for record in RECORDS))
     repeated, _ = converted(path, tmp_path / "run")
     with pytest.raises(ConfigError, match=f"such as 'same' in {path}"):

@@ -30,7 +30,7 @@ def graded(real_data: Path) -> Graded:
         with RewardClient(urls=[server.url]) as client:
             client.wait_until_ready(300)
             outcomes = grade_all(client, cases, in_flight=2 * (os.cpu_count() or 2))
-            assert client.statistics.num_missing == 0
+            assert client.num_missing == 0
     finally:
         server.stop()
     assert [outcome.case for outcome in outcomes] == cases

@@ -1,8 +1,6 @@
 """Tests of the client: against a live service once, and against servers that misbehave on purpose."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +15,7 @@ from reward.client import CannotGrade, RewardClient, RewardServiceError
 from reward.protocol import MAX_RESPONSE_BYTES, GradeStatus, ScoreRequest, ScoreResult
 from reward.servers import Servers
 from tests.reward.fake_server import HANG_UP, FakeServer, Items, fake_servers, graded
-from tests.reward.serving import ROOT, Server
+from tests.reward.serving import Server
 
 Make = Callable[..., FakeServer]
 pytestmark = pytest.mark.medium  # clients wait before they try again
@@ -120,7 +118,7 @@ def test_a_server_that_is_gone_is_not_asked_any_more_and_its_successor_is_found(
             client.wait_until_ready(0.1)
         (tmp_path / "a.json").write_text(json.dumps({"url": stays.url}))
         assert {result.score for result in results(waiting)} == {1.0}
-        assert client.statistics.num_missing == 0
+        assert client.num_missing == 0
 
 
 # ------------------------------------------------------------------------------------- what is not graded
@@ -153,12 +151,6 @@ def test_a_failing_server_is_a_missing_verdict_never_a_0(answer: Any, fakes: Mak
     assert (result.status, result.score, result.verdict) == (GradeStatus.infra_error, None, "missing")
     assert result.details["reason"]
     assert len(fake.batches) == 2
-
-
-def test_results_in_another_order_are_no_results(fakes: Make) -> None:
-    fake = fakes(lambda items: (200, graded(items)[::-1]))
-    found = score_with([fake.url], ask(1), ask(2), max_attempts=1)
-    assert [(result.request_id, result.score) for result in found] == [("r1", None), ("r2", None)]
 
 
 @pytest.mark.parametrize(
@@ -268,19 +260,16 @@ def test_a_service_that_is_not_ready_is_one_clear_sentence(tmp_path: Path, fakes
 
 
 @pytest.mark.parametrize(
-    ("domain", "unknown", "why"),
-    [("code", set(), r"refuses code \(no sandbox\)"), ("music", {"music"}, "does not know the domain music")],
+    ("domain", "why"),
+    [("code", r"refuses code \(no sandbox\)"), ("music", "does not know the domain music")],
 )
-def test_a_domain_that_no_ready_server_grades_is_not_waited_for(
-    fakes: Make, domain: str, unknown: set[str], why: str
-) -> None:
+def test_a_domain_that_no_ready_server_grades_is_not_waited_for(fakes: Make, domain: str, why: str) -> None:
     refused = {"ready": False, "is_refused": True, "reason": "no sandbox"}
     fake = fakes(domains={"math": {"ready": True}, "code": refused})
     with RewardClient(urls=[fake.url]) as client:
         client.wait_until_ready(30, domains=["math"])
-        with pytest.raises(CannotGrade, match=why) as caught:
+        with pytest.raises(CannotGrade, match=why):
             client.wait_until_ready(3600, domains=["math", domain])
-    assert caught.value.unknown == unknown
 
 
 def test_a_server_that_announces_itself_later_is_waited_for_where_the_first_cannot_grade_all(
@@ -342,9 +331,3 @@ def test_a_client_whose_thread_has_a_fault_can_be_closed(monkeypatch: pytest.Mon
     for _ in range(2):
         assert client.submit(ask()).result(10).status is GradeStatus.infra_error
     client.close()
-
-
-def test_importing_the_client_is_light() -> None:
-    heavy = "{'numpy', 'torch', 'sympy', 'fastapi', 'uvicorn', 'reasoning_gym'}"
-    program = f"import sys, reward.client; assert not {heavy} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -111,7 +111,7 @@ SAMPLE = {"prompt": "p", "response": "r", "label": "4"}
         ("/slime?domain=poetry", SAMPLE, "poetry"),
         ("/slime?in_thought=1", SAMPLE, "in_thought"),
         ("/slime?wait_s=nan", SAMPLE, "wait_s"),
-        ("/slime?thought=true", SAMPLE, "thought"),
+        ("/slime?thought=true", SAMPLE, "option thought"),
         ("/openrlhf", {"query": ["a"], "prompts": ["a"], "labels": []}, "equally"),
         ("/openrlhf", {"query": "a", "prompts": ["a"], "labels": ["4"]}, "lists"),
         ("/openrlhf", {"query": [3], "prompts": ["a"], "labels": ["4"]}, "text"),

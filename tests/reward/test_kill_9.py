@@ -136,4 +136,4 @@ def test_kill_9_of_the_server_itself(server: Server, client: RewardClient) -> No
     server.start()
     assert server.url != old_url
     check(futures)
-    assert client.statistics.num_missing == 0
+    assert client.num_missing == 0

@@ -156,13 +156,9 @@ def test_a_worker_that_dies_costs_its_request_nothing(tmp_path: object) -> None:
 
 def test_a_flood_is_refused_at_once_and_what_was_taken_is_graded() -> None:
     async def use(service: Service, _: object) -> None:
-        busy = asyncio.ensure_future(service.score(ask("nap")))
-        await asyncio.sleep(0.05)
-        found = await asyncio.gather(*(service.score(ask("honest")) for _ in range(40)))
-        assert [outcome(result) for result in found] == [(GradeStatus.graded, 1.0, "correct")] * 8 + [
-            (GradeStatus.overloaded, None, "queue_full")
-        ] * 32
-        assert (await busy).score == 1
+        found = await scores_together(service, ["honest"] * 40)
+        assert [result.verdict for result in found] == ["correct"] * 8 + ["queue_full"] * 32
+        assert {outcome(result)[:2] for result in found[8:]} == {(GradeStatus.overloaded, None)}
         assert service.pools["math"].depth == 0
 
     with_service(use, queue=8)

@@ -1,14 +1,11 @@
 """Tests of labels in other trainers' data sets: what each means, and which are refused."""
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from reward.rows import BadLabel, NoAnswer, content_id, domain_and_task, opens_thought, request_of_label
-from tests.reward.serving import ROOT
 
 TESTS = {"inputs": ["1\n"], "outputs": ["2\n"]}
 PUZZLE = {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}}
@@ -125,7 +122,7 @@ def test_numbers_and_arrays_of_numpy_become_pythons_own() -> None:
 def test_a_label_that_holds_itself_is_refused_in_a_sentence() -> None:
     label: dict[str, Any] = {"answer": "4"}
     label["more"] = [label]
-    with pytest.raises(BadLabel, match="nests too deep"):
+    with pytest.raises(BadLabel, match="cannot be written as JSON"):
         domain_and_task(label)
 
 
@@ -134,7 +131,6 @@ def test_the_request() -> None:
     assert (request.domain, request.task, request.in_thought) == ("math", {"answer": "4"}, True)
     assert request_of_label("\\boxed{4}", "4", in_thought=True) == request
     assert request_of_label("\\boxed{4}", "4").request_id != request.request_id
-    assert request_of_label("x", "4", request_id="mine").request_id == "mine"
 
 
 def test_ids_of_content_differ_where_the_content_does() -> None:
@@ -155,8 +151,3 @@ def test_ids_of_content_differ_where_the_content_does() -> None:
 )
 def test_whether_a_prompt_opens_a_thought(prompt: Any, opens: bool) -> None:
     assert opens_thought(prompt) is opens
-
-
-def test_the_module_needs_nothing_but_the_standard_library() -> None:
-    """-S: without any packages."""
-    subprocess.run([sys.executable, "-S", "-c", "import reward.rows"], cwd=ROOT, check=True)

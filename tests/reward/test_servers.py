@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from reward.protocol import PROTOCOL_VERSION
+from reward.server import write_atomically
 from reward.servers import PERIOD_S, Servers, read_folder
 
 
@@ -42,17 +43,17 @@ class _NeverWaits(selectors.SelectSelector):
 class Nodes:
     """The servers of some nodes as clients see them, and the requests that they get."""
 
-    def __init__(self, num_servers: int) -> None:
-        self.urls = {f"n{index}": f"http://n{index}" for index in range(num_servers)}
+    def __init__(self, folder: Path, num_servers: int) -> None:
+        self.folder = folder
+        for index in range(num_servers):
+            self.announce(f"n{index}", f"http://n{index}")
         self.dead: set[str] = set()
         """URLs."""
-        self.num_reads = 0
         self.asked: Counter[str] = Counter()
         self.moments_s: list[float] = []
 
-    def announced(self) -> dict[str, str]:
-        self.num_reads += 1
-        return dict(self.urls)
+    def announce(self, name: str, url: str) -> None:
+        write_atomically(self.folder / f"{name}.json", json.dumps({"url": url}))
 
     async def ask(self, url: str) -> tuple[int, bytes]:
         server = url.removesuffix("/readyz")
@@ -69,10 +70,9 @@ class Nodes:
         return 200, json.dumps(report).encode()
 
     def client(self) -> Servers:
-        return Servers(announced=self.announced)
+        return Servers(folder=self.folder)
 
     def forget(self) -> None:
-        self.num_reads = 0
         self.asked.clear()
         self.moments_s.clear()
 
@@ -101,26 +101,29 @@ def up(client: Servers) -> list[str]:
     return [server.url for server in client.up()]
 
 
-def test_servers_that_are_up_are_asked_once_in_a_period_and_clients_do_not_stay_in_step() -> None:
-    nodes = Nodes(4)
+def test_servers_that_are_up_are_asked_once_in_a_period_and_clients_do_not_stay_in_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, reads = Nodes(tmp_path, 4), []
+    monkeypatch.setattr("reward.servers.read_folder", lambda folder: reads.append(1) or read_folder(folder))
     play(nodes, [nodes.client() for _ in range(64)], (0.1, nodes.forget), (10 * PERIOD_S, lambda: None))
-    assert 64 * 8 <= nodes.num_reads <= 64 * 13
+    assert len(reads) == 64, "a folder that does not change is read once"
     assert all(64 * 8 <= count <= 64 * 13 for count in nodes.asked.values())
     late = Counter(int(moment_s) for moment_s in nodes.moments_s if moment_s > 4 * PERIOD_S)
     assert max(late.values()) < 0.1 * late.total()
 
 
-def test_the_server_of_ones_own_node_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = Nodes(4)
+def test_the_server_of_ones_own_node_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(tmp_path, 4)
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
     client = nodes.client()
     play(nodes, [client], (1.0, lambda: None))
     assert up(client) == ["http://n2", "http://n0", "http://n1", "http://n3"]
 
 
-def test_a_lost_server_is_asked_again_soon_and_its_successor_is_found() -> None:
+def test_a_lost_server_is_asked_again_soon_and_its_successor_is_found(tmp_path: Path) -> None:
     """The successor announces itself in the same file, with another URL. Those that are up are left in peace."""
-    nodes = Nodes(2)
+    nodes = Nodes(tmp_path, 2)
     client = nodes.client()
 
     def die() -> None:
@@ -128,20 +131,27 @@ def test_a_lost_server_is_asked_again_soon_and_its_successor_is_found() -> None:
         nodes.dead.add("http://n0")
         client.mark_down(client.used["http://n0"], "is gone")
         assert up(client) == ["http://n1"]
-        nodes.urls["n0"] = "http://n0:2"
+        nodes.announce("n0", "http://n0:2")
 
     play(nodes, [client], (1.0, die), (2.0, lambda: None))
     assert up(client) == ["http://n0:2", "http://n1"]
     assert nodes.asked["http://n1"] == 0
 
 
-def test_a_server_that_leaves_stays_until_its_requests_are_answered() -> None:
-    nodes = Nodes(1)
+def test_a_server_that_comes_later_is_used(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 1)
+    client = nodes.client()
+    play(nodes, [client], (1.0, lambda: nodes.announce("n1", "http://n1")), (2 * PERIOD_S, lambda: None))
+    assert up(client) == ["http://n0", "http://n1"]
+
+
+def test_a_server_that_leaves_stays_until_its_requests_are_answered(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 1)
     client = nodes.client()
 
     def leave() -> None:
         client.used["http://n0"].outstanding = 1
-        nodes.urls.clear()
+        (tmp_path / "n0.json").unlink()
 
     def answer() -> None:
         assert up(client) == ["http://n0"]
@@ -151,8 +161,8 @@ def test_a_server_that_leaves_stays_until_its_requests_are_answered() -> None:
     assert client.used == {}
 
 
-def test_a_dead_server_is_asked_less_and_less_often() -> None:
-    nodes = Nodes(1)
+def test_a_dead_server_is_asked_less_and_less_often(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 1)
     nodes.dead.add("http://n0")
     play(nodes, [nodes.client()], (10 * PERIOD_S, lambda: None))
     assert 10 <= nodes.asked["http://n0"] <= 20

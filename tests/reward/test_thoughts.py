@@ -16,59 +16,30 @@ from reward.offline import explanation
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 from tests.reward.serving import Server, request
 
-ANSWERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "math": ("math", "So it is \\boxed{4}.", {"answer": "4"}),
-    "stem": ("stem", "Hence \\boxed{B}.", {"answer": "B"}),
-    "code": (
-        "code",
-        "```python\nprint(2 * int(input()))\n```",
-        {"inputs": ["1\n", "21\n"], "outputs": ["2\n", "42\n"]},
-    ),
-    "logic": (
-        "logic",
-        "<answer>7</answer>",
-        {"task": "chain_sum", "entry": {"question": "4 + 3 =", "answer": "7", "metadata": {}}},
-    ),
-    "instruction": (
-        "instruction",
-        "No comma stands here",
-        {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
-    ),
-}
-"""A right answer for each domain."""
 
-
-def request_body(name: str, response: str, request_id: str, **changes: Any) -> dict[str, Any]:
-    domain, _, task = ANSWERS[name]
-    return {**request(domain, response, task, request_id), **changes}
-
-
-def outcome(result: dict[str, Any]) -> tuple[str, float | None, str]:
-    return result["status"], result["score"], result["verdict"]
-
-
-OPEN = ("graded", 0.0, "open_thought")
-CORRECT = ("graded", 1.0, "correct")
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_every_domain_grades_what_follows_the_last_thought(name: str, server: Server) -> None:
+@pytest.mark.parametrize(
+    ("domain", "answer", "task"),
+    [
+        ("math", "So it is \\boxed{4}.", {"answer": "4"}),
+        ("code", "```python\nprint(2 * int(input()))\n```", {"inputs": ["1\n"], "outputs": ["2\n"]}),
+    ],
+)
+def test_workers_and_judges_grade_what_follows_the_last_thought(
+    domain: str, answer: str, task: dict[str, Any], server: Server
+) -> None:
     """A right draft in a thought that never ends was once rewarded if the prompt had opened the thought."""
-    answer = ANSWERS[name][1]
     cases = [
-        (answer, True, OPEN),
-        (f"Let me see.\n{answer}\nBut wait", True, OPEN),
-        (f"<think>{answer}", False, OPEN),
-        (f"so</think>{answer}<think>or else", True, OPEN),
-        (answer, False, CORRECT),
-        (f"Perhaps \\boxed{{5}} <answer>8</answer>, a draft</think>\n\n{answer}", True, CORRECT),
-        (f"<think>```python\nunfinished</think>\n\n{answer}", False, CORRECT),
+        (f"Let me see.\n{answer}\nBut wait", True, (0.0, "open_thought")),
+        (f"<think>{answer}", False, (0.0, "open_thought")),
+        (answer, False, (1.0, "correct")),
+        (f"Perhaps \\boxed{{5}}, a draft</think>\n\n{answer}", True, (1.0, "correct")),
     ]
     items = [
-        request_body(name, text, f"{name}/{number}", **({"in_thought": True} if in_thought else {}))
+        {**request(domain, text, task, f"{domain}/{number}"), "in_thought": in_thought}
         for number, (text, in_thought, _) in enumerate(cases)
     ]
-    assert [outcome(result) for result in server.batch(items)] == [expected for *_, expected in cases]
+    found = [(result["score"], result["verdict"]) for result in server.batch(items)]
+    assert found == [expected for *_, expected in cases]
 
 
 # The rule by itself

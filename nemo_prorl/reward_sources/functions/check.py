@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nemo_prorl.config import ConfigError, RewardConfig
 from nemo_prorl.reward_sources.functions.grader import OFFERED, Item, arguments
 from nemo_prorl.reward_sources.functions.process import FunctionProcess
-from nemo_prorl.reward_sources.functions.worker import CallFailed, CallTooSlow, Description, FunctionUnusable
+from nemo_prorl.reward_sources.functions.worker import CallFailed, Description, FunctionUnusable
 from nemo_prorl.types import Prompt
 from reward.extract import THINK_END
 from reward.protocol import ScoreRequest
@@ -77,9 +77,9 @@ def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
             values = running.call(arguments(description, batch), len(batch))
         except CallFailed as error:
             if not error.is_network:
-                is_slow = isinstance(error, CallTooSlow)
-                advice = "make it faster, or raise reward.function_timeout_s" if is_slow else "correct it"
-                raise ConfigError(f"{called} {error}: {advice}.") from None
+                raise ConfigError(
+                    f"{called} {error}: correct it, or raise reward.function_timeout_s if it is only slow."
+                ) from None
             return (
                 f"{called} {error}: a server that it asks does not answer from here, and a run would stop if it does "
                 "not answer there."

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,6 @@ class Item:
     prompt: Prompt
     future: Future[ScoreResult] = field(default_factory=Future)
 
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset(self.prompt.columns)
-
 
 class FunctionGrader:
     """Grades with one function. Responses submitted during a call form the next one."""
@@ -58,8 +55,8 @@ class FunctionGrader:
         self._waiting: deque[Item] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"reward-{self.name}")
         self._is_closed = False
-        self._has_graded = False
-        self._failed_in_a_row = 0
+        self._num_graded = self._failed_in_a_row = 0
+        """Numbers of calls."""
         self._failed_for_good = ""
 
     def submit(self, request: ScoreRequest, prompt: Prompt) -> Future[ScoreResult]:
@@ -98,60 +95,58 @@ class FunctionGrader:
         while (
             self._waiting
             and len(batch) < self._batch_size
-            and self._waiting[0].columns == (batch or self._waiting)[0].columns
+            and self._waiting[0].prompt.columns.keys() == (batch or self._waiting)[0].prompt.columns.keys()
         ):
             batch.append(self._waiting.popleft())
-        why = _RUN_HAS_ENDED
+        why = self._failed_for_good or _RUN_HAS_ENDED
         try:
-            if batch and not self._is_closed:
-                self._grade(batch)
+            if batch and not (self._failed_for_good or self._is_closed):
+                why = self._grade(batch)
         except Exception as error:  # our own defect, which must not leave anybody waiting forever
             why = f"was not asked: {type(error).__name__}: {error}"
         self._resolve([item for item in batch if not item.future.done()], why)
 
-    def _grade(self, batch: Sequence[Item]) -> None:
-        """Resolves each item as soon as its value, or why it has none, is known.
+    def _grade(self, batch: Sequence[Item]) -> str:
+        """Resolves each item as soon as its value is known, and returns why the others have none.
 
         One response can make a call with many fail. They are then tried one by one, until ATTEMPTS calls have failed in
         a row. If none of ATTEMPTS calls has succeeded, in this batch and those before it, the waiting responses are not
         tried either, so that a function which hangs on everything stops the run soon.
         """
-        failure = self._failed_for_good or self._try(batch)
-        num_failed, any_graded = 1, not failure
+        num_graded = self._num_graded
+        failure = self._try(batch)
         for item in batch if failure and len(batch) > 1 else []:
-            if self._failed_for_good or self._is_closed or num_failed == ATTEMPTS:
+            if self._failed_for_good or self._is_closed or self._failed_in_a_row == ATTEMPTS:
                 break
-            failure_of_item = self._try([item])
-            any_graded |= not failure_of_item
-            num_failed = num_failed + 1 if failure_of_item else 0
-            failure = failure_of_item or failure
-        self._failed_in_a_row = 0 if any_graded else self._failed_in_a_row + num_failed
-        self._resolve([item for item in batch if not item.future.done()], failure)
-        if self._failed_in_a_row >= ATTEMPTS and not self._has_graded:
+            failure = self._try([item]) or failure
+        if self._num_graded > num_graded:
+            self._failed_in_a_row = 0
+        if self._failed_in_a_row == ATTEMPTS and not self._num_graded:
             self._failed_for_good = failure
-        if self._failed_for_good or self._failed_in_a_row >= ATTEMPTS:
+        if self._failed_for_good or self._failed_in_a_row == ATTEMPTS:
             self._failed_in_a_row = 0
             self._give_up_waiting(failure)
+        return failure
 
     def _try(self, batch: Sequence[Item]) -> str:
         """Makes one call, and resolves the items if it succeeds. Returns why it failed; empty if it succeeded."""
         try:
             values = self._process.call(arguments(self._process.start(), batch), len(batch))
         except FunctionUnusable as error:
-            failure, again = f"cannot be used: {error}", False
+            failure = self._failed_for_good = f"cannot be used: {error}"
         except CallFailed as error:
-            failure, again = str(error), error.again
+            failure = str(error)
+            if not error.again:
+                self._failed_for_good = failure
+            elif len(batch) == 1:
+                self._resolve(batch, failure)
         else:
-            self._has_graded = True
+            self._num_graded += 1
+            self._failed_in_a_row = 0
             for item, value in zip(batch, values, strict=True):
                 self._resolve([item], value)
             return ""
-        if self._is_closed:
-            return _RUN_HAS_ENDED
-        if not again:
-            self._failed_for_good = failure
-        elif len(batch) == 1:
-            self._resolve(batch, failure)
+        self._failed_in_a_row += 1
         return failure
 
     def _give_up_waiting(self, why: str) -> None:
@@ -212,11 +207,9 @@ class MixedGrader:
     ) -> None:
         """say: gets one message for each domain that the service does not know, and for each function with weight 0
         that fails for good."""
-        self._functions, self.service, self._say = functions, service, say
+        self._functions, self.service, self._say = functions, service, cache(say)
         self._weights = {name: config.weight(name) for name in [*(f.name for f in functions), SERVICE]}
         self._functions_count = any(self._weights[function.name] for function in functions)
-        self._unknown: set[str] = set()
-        self._given_up: set[str] = set()
         counting = {name: weight for name, weight in sorted(self._weights.items()) if weight}
         digest = hashlib.sha256(repr(counting).encode())
         for function in functions:
@@ -246,9 +239,7 @@ class MixedGrader:
             except RewardFunctionFailing as error:
                 if self._weights[function.name]:
                     raise
-                if function.name not in self._given_up:
-                    self._given_up.add(function.name)
-                    self._say(f"{error} It has weight 0, so the run goes on without its values.")
+                self._say(f"{error} It has weight 0, so the run goes on without its values.")
 
     def _is_for_service(self, service: GradingService, request: ScoreRequest) -> bool:
         """Returns whether the service grades this row. It grades every row if no function has a weight."""
@@ -256,15 +247,13 @@ class MixedGrader:
             return True
         if not request.task:
             return False
-        if service.grades(request.domain):
-            return True
-        if request.domain not in self._unknown:
-            self._unknown.add(request.domain)
+        if not service.grades(request.domain):
             self._say(
                 f"rows of the domain {request.domain}, which the reward service does not know, are graded by "
                 "reward.function alone"
             )
-        return False
+            return False
+        return True
 
     def _mixed(self, request: ScoreRequest, results: Mapping[str, ScoreResult]) -> ScoreResult:
         for name, result in results.items():

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from nemo_prorl.config import FUNCTION_END_S, RewardConfig, one_line
 from nemo_prorl.engines import environment
 from nemo_prorl.reward_sources.functions import worker
-from nemo_prorl.reward_sources.functions.worker import CallFailed, CallTooSlow, Description, FunctionUnusable
+from nemo_prorl.reward_sources.functions.worker import CallFailed, Description, FunctionUnusable
 
 T = TypeVar("T")
 
@@ -51,12 +51,6 @@ class FunctionProcess:
         """Starts the process, if none runs, and returns once it has imported the function. Raises FunctionUnusable."""
         if self._pool is not None and self._description is not None:
             return self._description
-        if self._log is not None:
-            try:
-                self._log.parent.mkdir(parents=True, exist_ok=True)
-                self._log.open("ab").close()
-            except OSError as error:
-                raise FunctionUnusable(f"its log {self._log} cannot be written: {error.strerror}") from error
         begin = (str(self._log or ""), hidden_variables(os.environ))
         self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=worker.begin, initargs=begin)
         try:
@@ -114,7 +108,7 @@ class FunctionProcess:
             is_late = time.monotonic() - asked >= limit_s
             code = self.end()
         if is_late:
-            raise CallTooSlow(f"took longer than {limit_s:g} s")
+            raise CallFailed(f"took longer than {limit_s:g} s")
         if code == -signal.SIGKILL:
             raise CallFailed("was killed, as the kernel does when memory runs out")
         raise CallFailed(
@@ -122,16 +116,9 @@ class FunctionProcess:
         )
 
 
-def hidden_variables(ours: Mapping[str, str]) -> list[str]:
+def hidden_variables(ours: Iterable[str]) -> list[str]:
     """Returns the names of the trainer's environment variables that make a process a rank of the job, and of our own
     settings for torch and vLLM: a function that loads accelerate or vLLM must not join the job."""
-    engines = {
-        name: value
-        for name, value in {**environment.ALWAYS, **environment.CPU_ONLY}.items()
-        if name.startswith(("TORCH", "VLLM"))
-    }
-    return [
-        name
-        for name, value in ours.items()
-        if name in _OF_THE_JOB or name.startswith(_OF_THE_JOB_PREFIXES) or engines.get(name) == value
-    ]
+    settings = {**environment.ALWAYS, **environment.CPU_ONLY}
+    hidden = {*_OF_THE_JOB, *(name for name in settings if name.startswith(("TORCH", "VLLM")))}
+    return [name for name in ours if name in hidden or name.startswith(_OF_THE_JOB_PREFIXES)]

@@ -47,10 +47,6 @@ class CallFailed(RuntimeError):
         return str(self.args[0])
 
 
-class CallTooSlow(CallFailed):
-    """A call took longer than its time limit."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """The function's parameters."""
@@ -130,16 +126,13 @@ def load(file: Path, name: str, digest: str, limit_s: float) -> Description:
 
 
 def describe(function: Callable[..., Any]) -> Description:
-    """Returns the function's parameters. Raises FunctionUnusable if it cannot be called with keywords."""
+    """Returns the function's parameters, as far as keywords can be given for them. Raises FunctionUnusable if they are
+    unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         raise FunctionUnusable("the function's parameters cannot be read") from None
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if blocked := [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]:
-        raise FunctionUnusable(
-            f"its parameter {blocked[0]} is positional-only, and functions are called with keywords"
-        )
     return Description(
         names=[p.name for p in named],
         required=[p.name for p in named if p.default is p.empty],

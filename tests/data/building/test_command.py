@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,9 +16,11 @@ from nemo_prorl import __main__ as cli
 from nemo_prorl.config import DataBuildConfig
 from nemo_prorl.config.help import Option, entries
 from nemo_prorl.data.rows import RowFile, write_rows
+from nemo_prorl.reward_sources.service import RewardService
 from nemo_prorl.run_folder.difficulty import write_prompts
 from tests.data.building.conftest import math_record
 from tests.data.conftest import make_row
+from tests.reward.fake_server import fake_servers
 from tests.training.conftest import make_group
 
 
@@ -105,3 +112,26 @@ def test_difficulty_is_a_table_by_domain(tmp_path: Path, capsys: pytest.CaptureF
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["domain", "prompts", "visits", "first", "last", "never", "always"]
     assert lines[1].split() == ["math", "2", "2", "0.250", "0.250", "50.0%", "0.0%"]
+
+
+def test_a_service_that_dies_while_it_grades_ends_the_build_with_its_last_words(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its requests would otherwise wait for a service that may come back."""
+    released, log = threading.Event(), tmp_path / "log"
+    log.write_text("out of memory\n")
+
+    @contextmanager
+    def running(*_: object) -> Iterator[RewardService]:
+        with fake_servers() as make, subprocess.Popen(["sleep", "600"]) as process:
+            url = make(lambda items: (500, str(released.wait(60)).encode())).url
+            threading.Timer(0.3, process.kill).start()
+            try:
+                yield RewardService(url=url, process=process, log=log)
+            finally:
+                released.set()
+
+    monkeypatch.setattr("nemo_prorl.reward_sources.service.running_service", running)
+    assert cli.main(["data", "build", "deepscaler", f"source={source}", f"out={tmp_path / 'data'}"]) == 1
+    said = capsys.readouterr()
+    assert re.search(r"ended with code -9 .*out of memory", said.out + said.err)

@@ -90,7 +90,7 @@ def test_what_can_be_called_is_accepted(tmp_path: Path, source: str) -> None:
         ("def score(prompts): ...", "no parameter for what it is to grade: give it one that is named responses"),
         ("def score(): ...", "no parameter for what it is to grade"),
         ("def score(responses, gold): ...", "has a parameter gold, and .*train.parquet has no such column"),
-        ("def score(responses, /): ...", "its parameter responses is positional-only"),
+        ("def score(responses, /): ...", "no parameter for what it is to grade"),
         ("score = print", "no parameter for what it is to grade"),
     ],
 )  # fmt: skip
