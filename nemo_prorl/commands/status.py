@@ -18,8 +18,6 @@ It reads files, and asks squeue about the jobs of these runs. Where that cannot 
 the last sign of life (`seen`), and says so. A number in brackets is the change of the mean over the last 20 steps \
 from the mean over the 20 before. Exit code: 0, 2 if a folder is not a run."""
 
-NO_RUNS = "There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR."
-
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the summaries and returns the exit code: 2 if a folder is not that of a run."""
@@ -36,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         show([json.dumps([asdict(status) for status in found], indent=1)], exact=True)
     elif not found:
-        show([NO_RUNS])
+        show(["There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR."])
     elif len(options.runs) == 1 or options.long:
         show([line for status in found for line in status_lines(status)])
     else:

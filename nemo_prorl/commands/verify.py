@@ -103,13 +103,8 @@ def _verify(plan: RerunPlan, tolerance: float | None, *, sample_again: bool) -> 
     ranks = _begin(plan, sample_again=sample_again)
     others = rerun.other_circumstances(plan, ranks)
     tolerance = TOLERANCES[plan.config.model.precision] if tolerance is None else tolerance
-    _say(
-        [
-            f"Within {tolerance:g}, because of {'; '.join(others)}."
-            if others
-            else "Exact: every bit is compared."
-        ]
-    )
+    because = f"Within {tolerance:g}, because of {'; '.join(others)}."
+    _say([because if others else "Exact: every bit is compared."])
     code = 0
     with rerun.machinery(plan, ranks, sample_again=sample_again) as (stepper, state):
         results = rerun.steps_again(plan, stepper, state)

@@ -10,8 +10,6 @@ from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, r
 
 FUNCTION_END_S = 10.0
 """Seconds after its time limit by which a reward function's process has certainly been killed."""
-
-
 SERVICE = "service"
 """Name of the reward service in reward.weights, beside those of reward functions."""
 
