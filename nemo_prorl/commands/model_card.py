@@ -12,8 +12,6 @@ from nemo_prorl.evaluation import results, tables
 from nemo_prorl.run_folder.checkpoints import STATE_FILE
 from nemo_prorl.run_folder.difficulty import read_rewards
 
-NUM_RESAMPLES = 1000
-
 
 def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
     """Returns the text; empty if no run wrote the checkpoint. `evaluations`: folders that `evaluate` has filled.
@@ -117,7 +115,7 @@ def _held_out(state: Mapping[str, Any], run_dir: Path) -> Iterator[str]:
     except FileNotFoundError:
         rewards = []
     if rewards:
-        mean = results.estimate(rewards, num_resamples=NUM_RESAMPLES)
+        mean = results.estimate(rewards)
         yield ""
         yield (
             f"Mean reward of {len(rewards):,} prompts: {mean.value:.4f}, 95 % interval {mean.low:.4f} to "

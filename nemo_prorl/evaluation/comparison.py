@@ -75,7 +75,6 @@ def compare(
     checkpoints: Sequence[Mapping[str, BenchmarkResult]],
     *,
     by_source: bool = False,
-    num_resamples: int = 1000,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[BenchmarkComparison]:
     """Returns a comparison for each benchmark that all checkpoints have; by_source: one for each part of it, if it has
@@ -94,7 +93,7 @@ def compare(
         shortfall = "" if parts else next((one.shortfall for one in results if one.shortfall), "")
         for one, prompts in (parts or {name: [result.prompts for result in results]}).items():
             try:
-                found.append(_compared(one, prompts, num_resamples, shortfall))
+                found.append(_compared(one, prompts, shortfall))
             except _NotComparable as reason:
                 reasons.append(f"{one} is left out: {reason}")
     if not found:
@@ -178,9 +177,7 @@ def classify_gain(from_start: BootstrapMean, between: Sequence[BootstrapMean]) -
     return "plateau", from_start.low > MARGIN and least.high <= MARGIN
 
 
-def _compared(
-    name: str, results: Sequence[Prompts], num_resamples: int, shortfall: str
-) -> BenchmarkComparison:
+def _compared(name: str, results: Sequence[Prompts], shortfall: str) -> BenchmarkComparison:
     """Compares one benchmark or part. Raises _NotComparable."""
     shared = [uid for uid in results[0] if all(uid in prompts for prompts in results)]
     if not shared:
@@ -194,8 +191,8 @@ def _compared(
     counts = [[one.counts for one in listed] for listed in prompts]
     ks = measured_ks(num_samples, min(one.num_samples for listed in prompts for one in listed))
     last = prompts[-1]
-    from_start = _difference(prompts[0], last, k, num_resamples)
-    between = [_difference(listed, last, k, num_resamples) for listed in prompts[1:-1]]
+    from_start = _difference(prompts[0], last, k)
+    between = [_difference(listed, last, k) for listed in prompts[1:-1]]
     verdict, certain = classify_gain(from_start, between)
     return BenchmarkComparison(
         name=name,
@@ -209,7 +206,7 @@ def _compared(
         verdict=verdict,
         certain=certain,
         gain=from_start,
-        gain_at_1=_difference(prompts[0], last, 1, num_resamples),
+        gain_at_1=_difference(prompts[0], last, 1),
         variance=[float(np.var([one.pass_at_1 for one in listed])) for listed in prompts],
         newly_solved=sum(
             before.num_correct == 0 and 2 * after.num_correct >= after.num_samples
@@ -218,12 +215,10 @@ def _compared(
     )
 
 
-def _difference(
-    before: Sequence[PromptResult], after: Sequence[PromptResult], k: int, num_resamples: int
-) -> BootstrapMean:
+def _difference(before: Sequence[PromptResult], after: Sequence[PromptResult], k: int) -> BootstrapMean:
     pairs = zip(before, after, strict=True)
     values = [pass_at_k(*new.counts, k) - pass_at_k(*old.counts, k) for old, new in pairs]
-    return estimate(values, num_resamples)
+    return estimate(values)
 
 
 KINDS = ("diminish", "plateau", "sustained", "gain")

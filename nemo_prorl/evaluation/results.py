@@ -26,6 +26,8 @@ from nemo_prorl.run_folder.validation_metrics import CORRECT
 from nemo_prorl.types import Finish
 
 RESULTS = "results.json"
+NUM_RESAMPLES = 1000
+"""How often the prompts are resampled for a bootstrap interval."""
 PROMPTS_OF = "prompts of "
 """In the header's `measured`, the prefix of a benchmark's name: its prompts with their tasks, as a hash."""
 
@@ -125,7 +127,6 @@ def summarise(
     *,
     num_samples: int,
     num_too_long: int,
-    num_resamples: int,
 ) -> BenchmarkResult:
     """Computes the results of one benchmark from its samples.
 
@@ -155,8 +156,8 @@ def summarise(
     return BenchmarkResult(
         name=benchmark.name,
         metric=benchmark.metric,
-        score=estimate([result.score(benchmark.metric) for result in prompts.values()], num_resamples),
-        pass_at_k={k: estimate([pass_at_k(*one.counts, k) for one in enough], num_resamples) for k in ks},
+        score=estimate([result.score(benchmark.metric) for result in prompts.values()]),
+        pass_at_k={k: estimate([pass_at_k(*one.counts, k) for one in enough]) for k in ks},
         num_short=len(prompts) - len(enough),
         reward=float(np.mean([result.reward for result in prompts.values()])),
         num_prompts=len(prompts),
@@ -183,9 +184,9 @@ def comparable(prompts: Sequence[PromptResult]) -> tuple[list[PromptResult], lis
     return enough, measured_ks(num_samples, min(result.num_samples for result in enough))
 
 
-def estimate(values: Sequence[float], num_resamples: int) -> BootstrapMean:
+def estimate(values: Sequence[float]) -> BootstrapMean:
     """Returns the mean of `values`, one per prompt, and its interval."""
-    low, high = bootstrap_interval(values, num_resamples=num_resamples, seed=0)
+    low, high = bootstrap_interval(values, num_resamples=NUM_RESAMPLES, seed=0)
     return BootstrapMean(value=float(np.mean(values)), low=low, high=high)
 
 

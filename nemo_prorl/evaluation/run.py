@@ -84,7 +84,6 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
                 {prompt.uid: prompt.source for prompt in prompts},
                 num_samples=num_samples,
                 num_too_long=num_too_long,
-                num_resamples=config.evaluation.num_resamples,
             )
             if ranks.layout.is_main:
                 _write(out, header, done, model.name)

@@ -57,7 +57,7 @@ def _part_row(name: str, prompts: Sequence[PromptResult], result: BenchmarkResul
     """Returns the row of one part of a benchmark. Its pass@k is over the prompts that have enough samples."""
     enough, ks = comparable(prompts)
     counts = [prompt.counts for prompt in enough]
-    score = estimate([prompt.score(result.metric) for prompt in prompts], num_resamples=1000)
+    score = estimate([prompt.score(result.metric) for prompt in prompts])
     rates = (_percent(mean_pass_at_k(counts, k)) if k in ks else ABSENT for k in (1, result.boundary_k))
     return name, f"{len(prompts):,}", *_with_interval(score), *rates
 

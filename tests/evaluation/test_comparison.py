@@ -49,7 +49,6 @@ def result(
         sources,
         num_samples=num_samples,
         num_too_long=0,
-        num_resamples=50,
     )
 
 

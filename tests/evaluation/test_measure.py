@@ -103,7 +103,6 @@ def summary(known: Known) -> Any:
             {prompt.uid: "math" for prompt in prompts()},
             num_samples=4,
             num_too_long=0,
-            num_resamples=20,
         )
     )
 

@@ -58,13 +58,11 @@ class EvaluationConfig:
     """Reasoning Gym tasks that the benchmark reasoning_gym is limited to; empty: all in its file."""
     out: str = ""
     """Folder for samples and results; empty: evaluations/ and the name of the model's folder."""
-    num_resamples: int = 1000
-    """Number of times that the prompts are resampled for bootstrap intervals."""
     chunk_samples: int = 8192
     """Samples that one engine gets at a time; the ranks synchronise between chunks."""
 
     def __post_init__(self) -> None:
-        at_least("evaluation", self, 1, ["num_resamples", "chunk_samples"])
+        at_least("evaluation", self, 1, ["chunk_samples"])
         first, _, last = self.livecodebench_dates.partition("..")
         try:
             in_order = date.fromisoformat(first) <= date.fromisoformat(last)
