@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -288,18 +289,14 @@ def test_the_command_says_it_before_anything_heavy(tmp_path: Path) -> None:
     assert "AssertionError" not in done.stderr
 
 
-class Scripted(Ranks):
-    """Rank 0 of two ranks; the other sends what the test gives."""
+def two_ranks(other: Callable[[Any], Any]) -> Ranks:
+    """Returns rank 0 of two ranks; `other` makes what the other one sends of what this one does."""
 
-    other: Any = None
+    class Scripted(Ranks):
+        def gather(self, value: Any) -> list[Any]:
+            return [value, other(value)]
 
-    def gather(self, value: Any) -> list[Any]:
-        return [value, self.other(value)]
-
-
-def two_ranks(other: Any) -> Ranks:
-    made = type("Scripted", (Scripted,), {"other": staticmethod(other)})
-    return made(layout=Layout(rank=0, world_size=2, tensor_parallel=1, pipeline_parallel=1))  # type: ignore[no-any-return]
+    return Scripted(layout=Layout(rank=0, world_size=2, tensor_parallel=1, pipeline_parallel=1))
 
 
 def test_every_machine_has_the_same_file_or_is_named_on_every_rank(tmp_path: Path) -> None:
