@@ -97,7 +97,6 @@ class RewardClient:
             raise RewardServiceError(
                 f"batch_items must be 1 to {MAX_BATCH_ITEMS}, max_attempts and request_timeout_s positive"
             )
-        self._discovery_dir = discovery_dir
         self._servers = Servers(
             urls=[url.rstrip("/") for url in urls], folder=discovery_dir, on_ready=lambda: self._wake.set()
         )
@@ -146,18 +145,15 @@ class RewardClient:
             missing = frozenset(domains).difference(*(server.grades for server in up))
             if up and not missing and all(server.asked_s for server in servers):
                 return
-            why = self._down()
+            why = self._servers.why_down()
             if up and missing:
                 why = "; ".join(server.why_not(name) for server in up for name in sorted(missing))
-                if is_late or (self._discovery_dir is None and len(up) == len(servers)):
+                if is_late or (self._servers.folder is None and len(up) == len(servers)):
                     raise CannotGrade(f"the reward service cannot grade all that is asked of it: {why}")
             if is_late:
                 raise RewardServiceError(f"the reward service was not ready within {timeout_s:g} s: {why}")
             say(why)
             time.sleep(0.05)
-
-    def _down(self) -> str:
-        return self._servers.why_down(self._discovery_dir)
 
     @property
     def version(self) -> str:
@@ -279,7 +275,9 @@ class RewardClient:
             for _ in range(len(queue)):
                 item = queue.popleft()
                 if item.expires <= now:
-                    self._give_up(item, item.reason or f"no server was ready in time: {self._down()}")
+                    self._give_up(
+                        item, item.reason or f"no server was ready in time: {self._servers.why_down()}"
+                    )
                 else:
                     queue.append(item)
 

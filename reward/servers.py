@@ -126,7 +126,7 @@ class Servers:
         """What servers that were ready so far grade."""
         self.mismatch = ""
         """Why a server does not fit the others or this client, in one sentence; empty until there is one."""
-        self._folder, self._on_ready = folder, on_ready
+        self.folder, self._on_ready = folder, on_ready
         self._announced: dict[str, str] = {}
         self._changed_ns = -1
         """When the folder had been changed last when it was read."""
@@ -138,10 +138,10 @@ class Servers:
         """Returns the servers that take requests."""
         return [server for server in list(self.used.values()) if server.up]
 
-    def why_down(self, where: object) -> str:
-        """Says which servers are not up, and why, or that no server announced itself `where` it should."""
+    def why_down(self) -> str:
+        """Says which servers are not up, and why, or that no server announced itself."""
         down = [f"{server.url} {server.reason}" for server in list(self.used.values()) if not server.up]
-        return "; ".join(down) or f"no reward server announced itself in {where}"
+        return "; ".join(down) or f"no reward server announced itself in {self.folder}"
 
     def mark_down(self, server: KnownServer, reason: str) -> None:
         """Stops using a server after a failed request, and has servers looked for again soon."""
@@ -152,8 +152,8 @@ class Servers:
         """Looks for servers, and asks them whether they are ready, until it is cancelled."""
         clock, pause_s = asyncio.get_running_loop().time, SHORTEST_PAUSE_S
         while True:
-            if self._folder is not None:
-                self._use(self._announced_in(self._folder))
+            if self.folder is not None:
+                self._use(self._announced_in(self.folder))
             # In rounds that follow a loss, those that are up are not asked again.
             due = [s for s in self.used.values() if not s.up or clock() - s.asked_s > 0.7 * PERIOD_S]
             await asyncio.gather(*(self._probe(server, ask) for server in due))

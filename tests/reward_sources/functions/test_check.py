@@ -215,17 +215,11 @@ def test_the_service_is_asked_where_there_is_no_function_or_it_has_a_weight() ->
     assert RewardConfig(function=function, weights={"service": 0.0}).asks_service
 
 
-@pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("function_timeout_s", r"called \(reward.function_timeout_s\) twice without an answer, 2080 s"),
-        ("ready_timeout_s", r"may be started \(reward.ready_timeout_s\)"),
-    ],
-)
-def test_a_slow_function_is_no_hang(option: str, said: str) -> None:
+@pytest.mark.parametrize("option", ["function_timeout_s", "ready_timeout_s"])
+def test_a_slow_function_is_no_hang(option: str) -> None:
     """A call that takes too long ends the process, which must be started again before anything else is known."""
     reward = RewardConfig(function=["a.py:score"], **{option: 900.0})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=r"hang_timeout_s=1800 .*\(ready_timeout_s, function_timeout_s\)"):
         RunConfig(reward=reward)
     RunConfig(reward=reward, trainer=TrainerConfig(hang_timeout_s=0))
 
