@@ -24,9 +24,8 @@ def write_samples(run_dir: Path, step: int, *records: dict[str, Any]) -> None:
 
 def test_a_prompt_is_followed_through_first_middle_and_last_validation(tmp_path: Path) -> None:
     for step in (0, 20, 40, 60, 80):
-        write_samples(
-            tmp_path, step, {"uid": "a", "response": f"at {step}"}, {"uid": "a", "response": "a sibling"}
-        )
+        records = [{"uid": "a", "response": response} for response in (f"at {step}", "a sibling")]
+        write_samples(tmp_path, step, *records)
     (conversation,) = read_conversations(tmp_path)
     shown = [(response["step"], response["text"]) for response in conversation["responses"]]
     assert shown == [(0, "at 0"), (40, "at 40"), (80, "at 80")]
@@ -35,9 +34,8 @@ def test_a_prompt_is_followed_through_first_middle_and_last_validation(tmp_path:
 def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(tmp_path: Path) -> None:
     for step in (0, 20):
         uids = [f"{domain}{number}" for domain in ("math", "code") for number in range(5)]
-        write_samples(
-            tmp_path, step, *({"uid": uid, "domain": uid[:4]} for uid in uids if uid != f"math{step}")
-        )
+        records = [{"uid": uid, "domain": uid[:4]} for uid in uids if uid != f"math{step}"]
+        write_samples(tmp_path, step, *records)
     conversations = read_conversations(tmp_path)
     assert [conversation["domain"] for conversation in conversations] == ["code"] * 3 + ["math"] * 3
     assert all(len(conversation["responses"]) == 2 for conversation in conversations)

@@ -113,14 +113,6 @@ def test_folding_keeps_every_word() -> None:
         assert folded(text, 80) == text
 
 
-def test_outside_of_a_command_it_only_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.wait_for("nothing")
-    terminal.progress()
-    terminal.clear_line()
-    terminal.say("one\ntwo")
-    assert capsys.readouterr().err == "one\ntwo\n"
-
-
 def test_what_is_waited_for_is_shown_by_itself_and_taken_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
