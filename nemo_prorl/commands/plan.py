@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nemo_prorl.cluster.plan.chain import asked_chain, missing_files
 from nemo_prorl.cluster.plan.estimate import estimate
 from nemo_prorl.cluster.plan.fit import Cluster, check_handovers, check_stage, model_of
-from nemo_prorl.cluster.plan.text import chain_text, hours_text, large, remaining_text
+from nemo_prorl.cluster.plan.text import chain_text, hours_text, remaining_text
 from nemo_prorl.cluster.scale import text
 from nemo_prorl.cluster.scale.known import PAPER_MODEL, gpu_of, shape_of
 from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
@@ -17,6 +17,7 @@ from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError, SamplerConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.run_folder.formats import large
 
 DESCRIPTION = """\
 stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it (default: the papers' \

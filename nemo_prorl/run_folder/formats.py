@@ -24,10 +24,10 @@ def number_text(value: float) -> str:
 
 
 def large(number: float) -> str:
-    """Formats a count with three digits and a unit: "1.44 B", "12.3 k", "840"."""
+    """Formats a count with three digits and a unit: "2.90 B", "12.3 k", "840"."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
-            return f"{number / size:.3g} {unit}"
+            return f"{number / size:#.3g}".rstrip(".") + f" {unit}"
     return f"{number:.3g}"
 
 

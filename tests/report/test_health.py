@@ -230,6 +230,7 @@ def measures(name: str, since: int = 0) -> Change:
         (["1", None], ""),
         (["1", "2", "1"], "of these runs cannot be set side by side: their validations differ in prompts or graders."),
         (["1", "1", ""], "cannot be set side by side: what one of them measured is not recorded."),
+        (["", ""], "cannot be set side by side: what one of them measured is not recorded."),
     ],
 )  # fmt: skip
 def test_runs_that_measure_different_things_are_told_so(

@@ -147,6 +147,7 @@ def test_what_the_run_wrote_last(folder: Path, make: Any, state: str, wrote: str
     found = read_status(folder)
     assert (found.state, found.wrote[: len(wrote)], found.advice[: len(advice)]) == (state, wrote, advice)
     assert bool(found.advice) == bool(advice)
+    assert found.alarms == (), "the state says it already"
     if state in ("failed", "done"):
         assert (found.left_s, found.forecast) == (None, "")
 

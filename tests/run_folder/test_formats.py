@@ -24,7 +24,8 @@ def test_a_number_has_about_three_digits(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(840, "840"), (12345, "12.3 k"), (1.44e9, "1.44 B"), (3e12, "3 T")]
+    ("value", "text"),
+    [(840, "840"), (12345, "12.3 k"), (1.44e9, "1.44 B"), (3e12, "3.00 T"), (123e6, "123 M")],
 )
 def test_a_count_has_a_unit(value: float, text: str) -> None:
     assert large(value) == text

@@ -56,8 +56,11 @@ def test_the_error_that_ends_a_process_is_on_record(tmp_path: Path) -> None:
     for error in (RuntimeError("the disk is full"), KeyboardInterrupt(), ValueError()):
         with pytest.raises(type(error)), recorded(tmp_path):
             raise error
+    with suppress(ValueError), recorded(tmp_path) as recorder:
+        recorder.end("steps")
+        raise ValueError
     ends = [start.end for start in read_starts(tmp_path)]
-    assert ends == ["the disk is full", "interrupted by Ctrl-C", "ValueError"]
+    assert ends == ["the disk is full", "interrupted by Ctrl-C", "ValueError", "steps"]
 
 
 def test_other_ranks_write_nothing(tmp_path: Path) -> None:

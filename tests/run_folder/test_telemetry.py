@@ -11,6 +11,7 @@ import pytest
 
 from nemo_prorl.config import ExpManagerConfig, RunConfig, TrainerConfig
 from nemo_prorl.run_folder.metrics_file import read_metrics
+from nemo_prorl.run_folder.storage import STEP_FOLDERS, replace_text, step_files
 from nemo_prorl.run_folder.telemetry import COLUMNS, Progress, RunLog, Telemetry
 from nemo_prorl.types import RunState
 
@@ -42,6 +43,14 @@ def test_what_is_said_is_kept_with_the_time(tmp_path: Path, capsys: pytest.Captu
     assert [words for _, words in lines] == ["one", "two", "three", "four"]
     for time, _ in lines:
         assert datetime.fromisoformat(time).utcoffset() == timedelta(0)
+
+
+def test_a_resumed_run_takes_back_every_kind_of_file(tmp_path: Path) -> None:
+    for folder in STEP_FOLDERS:
+        for step in (2, 4, 6):
+            replace_text(step_files(tmp_path, folder).path(step), "")
+    with telemetry(tmp_path, state=RunState(stage="main", step=4)):
+        assert {step for folder in STEP_FOLDERS for step, _ in step_files(tmp_path, folder).all()} == {2, 4}
 
 
 NUMBERS = {

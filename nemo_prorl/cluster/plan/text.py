@@ -21,6 +21,7 @@ from nemo_prorl.cluster.plan.estimate import (
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.run_folder.formats import large
 
 COSTS = ("stage", "response", "n", "steps", "tokens", "GPU h", "days", "may end early on")
 WIDTH = 80
@@ -136,14 +137,6 @@ def range_text(numbers: tuple[float, float]) -> str:
 def rounded(number: float) -> str:
     """Formats hours or seconds. Examples: 2,286 and 4.2 and <0.1"""
     return f"{number:,.0f}" if number >= 10 else f"{number:.1f}" if number >= 0.05 else "<0.1"
-
-
-def large(number: float) -> str:
-    """Formats a number with three digits and a unit. Example: 2.90 B"""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:#.3g}".rstrip(".") + f" {unit}"
-    return f"{number:.0f}"
 
 
 def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
