@@ -40,6 +40,8 @@ def root(value: Any, index: Any) -> Any:
         raise Unreadable("a root of a number with too many digits")
     if index.is_Integer and index % 2 == 1 and value.is_negative:
         return -sympy.root(-value, index)
+    if index == 0:
+        raise Unreadable("a root without an index")
     return sympy.root(value, index)
 
 

@@ -23,6 +23,7 @@ APPEARANCE = names(
 """Commands without an argument that change how the rest looks, and the delimiters of mathematics."""
 CURRENCIES = {"$": "$", "pounds": "£", "euro": "€", "texteuro": "€", "yen": "¥"}
 CURRENCY_SIGNS = "€£¥₹"
+ORDINALS = names("st nd rd th")
 WRAPPERS = names("mathbf mathit boldsymbol bm mathsf mathtt underline boxed fbox ensuremath ce")
 """Commands whose one argument is shown as it is."""
 TEXTS = names(
@@ -67,3 +68,5 @@ ACCENTS = names("overline bar hat widehat vec overrightarrow dot ddot tilde wide
 """Marks over letters. One verifier would ignore them over numbers."""
 ALPHABETS = names("mathbb mathcal mathfrak mathscr")
 MATRICES = names("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array cases")
+LINES = names("aligned align gathered gather split equation")
+"""Environments that stack statements: read as a list."""

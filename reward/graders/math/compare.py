@@ -17,14 +17,15 @@ from typing import Any
 import sympy
 
 from reward.graders.math import relations, units
-from reward.graders.math.arithmetic import SYMPY_ERRORS, symbol
+from reward.graders.math.arithmetic import INTEGER, SYMPY_ERRORS, symbol
 from reward.graders.math.equality import Undecided, same_expression, same_number, with_constant_of
 from reward.graders.math.reading import Reading
 from reward.graders.math.relations import OPTIONS, named
 from reward.graders.math.rules import Rule
-from reward.graders.math.sets import as_set, paired, same_set
+from reward.graders.math.sets import RealSet, as_set, paired, same_set
 from reward.graders.math.values import (
     Ambiguous,
+    Clock,
     Expression,
     Interval,
     Matrix,
@@ -38,14 +39,16 @@ from reward.graders.math.values import (
     Union,
     Value,
     number_or_expression,
+    put,
 )
 
+_ERAS = ("BC", "AD", "BCE", "CE")
 _ANGLE, _RADIAN, _FRACTION = (("angle", 1),), (("radian", 1),), (("fraction", 1),)
 
 
 def compare(answer: Reading, gold: Reading) -> Rule:
     """Returns the rule that accepts an answer, or that says why not."""
-    if without_upright(answer.shown) == without_upright(gold.shown):
+    if _spelling(answer) == _spelling(gold):
         return Rule.SAME_PAGE
     if gold.shown in OPTIONS and answer.shown == gold.shown.lower():
         return Rule.OPTION
@@ -53,9 +56,9 @@ def compare(answer: Reading, gold: Reading) -> Rule:
     return next((rule for rule in rules if rule.accepts), rules[0])
 
 
-def without_upright(text: str) -> str:
-    """Returns a text without regard to what is set upright."""
-    return re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
+def _spelling(reading: Reading) -> str:
+    """Returns what a page shows, without regard to what is set upright."""
+    return re.sub(r"\\text\{([^{}]*)\}", r"\1", reading.shown)
 
 
 def _meanings(answer: Value | Ambiguous, gold: Value | Ambiguous) -> Iterator[tuple[Value, Value]]:
@@ -90,6 +93,8 @@ def _equal(answer: Value, gold: Value) -> Rule | None:
     if isinstance(answer, Several) and answer.kind == "or" and not _is_many(gold):
         return Rule.EVERY_FORM.when(all(_equal(item, gold) for item in answer.items))
     if isinstance(answer, Relation) and not isinstance(gold, Relation):
+        if answer.modulus is not None:
+            return relations.residue(answer, gold, _equal)
         if _are_sets(answer, gold):
             return _set_rule(answer, gold)
         return relations.value_of_chain(answer, gold, _equal)
@@ -119,9 +124,8 @@ def _is_many(gold: Value) -> bool:
     """Whether a gold may have several values, so that `or` is no hedge."""
     if isinstance(gold, Several):
         return gold.kind in ("or", "list", "set", "family")
-    return isinstance(gold, Union | Interval | Matrix) or (
-        isinstance(gold, Relation) and "=" not in gold.signs
-    )
+    is_inequality = isinstance(gold, Relation) and gold.signs[:1] != ("=",)
+    return is_inequality or isinstance(gold, Union | Interval | Matrix)
 
 
 # ------------------------------------------------------------------------------------- numbers and expressions
@@ -130,6 +134,8 @@ def _equal_number(answer: Value, gold: Number) -> Rule | None:
         case Number():
             return same_number(answer, gold)
         case Quantity(size=Number() as size, unit=unit):
+            if unit.name in _ERAS:
+                return None
             if _is_percent(unit):
                 return same_number(Number(size.value / 100), gold)
             if unit.dimension == _ANGLE and gold.value.has(sympy.pi):
@@ -137,6 +143,8 @@ def _equal_number(answer: Value, gold: Number) -> Rule | None:
             return Rule.WITHOUT_UNIT.when(same_number(size, gold))
         case Ratio(terms=(Number() as first, Number() as second)) if second.value != 0:
             return Rule.RATIO_AS_QUOTIENT.when(same_number(Number(first.value / second.value), gold))
+        case Several(kind="set", items=(Number() as single,)):
+            return same_number(single, gold)
     return None
 
 
@@ -155,6 +163,17 @@ def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
             return Rule.WITHOUT_UNIT.when(
                 not _is_percent(answer.unit) and _equal_expression(answer.size, gold)
             )
+        case Several(
+            kind="list" | "condition",
+            items=(first, Relation(sides=(Expression(value=variable), *_)) as domain),
+        ):
+            is_domain = variable in gold.value.free_symbols and "=" not in domain.signs
+            return _equal(first, gold) if is_domain else None  # x^2 + 1, x \in R
+        case Several(kind="family", items=(first, _)) if len(gold.value.free_symbols) == 1:
+            (variable,) = gold.value.free_symbols
+            return _equal(put(first, INTEGER, variable), gold)
+        case Several(kind="tuple") | Matrix():
+            return Rule.VECTOR.when((vector := _vector(gold)) and _equal(answer, vector))
         case Text(kind="words"):
             return _equal_text(gold, answer)
     return None
@@ -191,21 +210,36 @@ def _equal_quantity(answer: Value, gold: Quantity) -> Rule | None:
             isinstance(gold.size, Number) and gold.unit.dimension == _ANGLE and answer.value.has(sympy.pi)
         ):
             return Rule.ANGLE_IN_RADIANS.when(same_number(answer, Number(gold.size.value * sympy.pi / 180)))
+        case Number() if gold.unit.name in _ERAS:
+            return None
         case Number() | Expression():
             return Rule.WITHOUT_UNIT.when(_equal(answer, gold.size))
+        case Several(kind="compound"):
+            total = _total(answer.items)
+            return Rule.COMPOUND.when(total is not None and _equal_quantity(total, gold))
     return None
 
 
 def _same_quantity(answer: Quantity, gold: Quantity) -> Rule | None:
-    factor: Any = None
-    if answer.unit.dimension == gold.unit.dimension:
-        factor = sympy.Rational(str(answer.unit.scale / gold.unit.scale))
+    factor: Any = units.factor(answer.unit, gold.unit)
+    if factor is not None:
+        factor = sympy.Rational(factor.numerator, factor.denominator)
     elif (answer.unit.dimension, gold.unit.dimension) in ((_ANGLE, _RADIAN), (_RADIAN, _ANGLE)):
         factor = sympy.pi / 180 if gold.unit.dimension == _RADIAN else 180 / sympy.pi
     if factor is None or factor == 1:
         return Rule.QUANTITY.when(factor == 1 and _equal(answer.size, gold.size))
     size = number_or_expression(answer.size.value * factor)
     return Rule.OTHER_UNIT.when(_equal(size, gold.size))
+
+
+def _total(items: Sequence[Value]) -> Quantity | None:
+    """Returns the sum of quantities of one dimension in the unit of the last one; None for other values."""
+    quantities = [item for item in items if isinstance(item, Quantity) and isinstance(item.size, Number)]
+    if len(quantities) < len(items) or len({item.unit.dimension for item in quantities}) != 1:
+        return None
+    last = quantities[-1].unit
+    sizes = (item.size.value * sympy.Rational(str(item.unit.scale / last.scale)) for item in quantities)
+    return Quantity(Number(sum(sizes)), last)
 
 
 # ------------------------------------------------------------------------------------- relations and sets of numbers
@@ -228,7 +262,7 @@ def _equal_relation(answer: Value, gold: Relation) -> Rule | None:
     if {*gold.signs} <= {"=", "~"} and len(gold.sides) > 1:
         are_numbers = all(isinstance(side, Number | Quantity) for side in gold.sides)  # 0.56 = 56%
         return Rule.SIDE_OF_A_CHAIN.when(are_numbers and any(_equal(answer, side) for side in gold.sides))
-    return None
+    return Rule.RESIDUE.when(len(gold.sides) == 1 and _equal(answer, gold.sides[0]))
 
 
 # ------------------------------------------------------------------------------------- several values
@@ -237,6 +271,9 @@ def _equal_several(answer: Value, gold: Several) -> Rule | None:
         return _equal_ordered(answer, gold)
     if gold.kind != "set" and _are_sets(answer, gold):
         return _set_rule(answer, gold)
+    if isinstance(answer, Union):
+        points = Several("set", _items(gold) or gold.items)
+        return same_set(RealSet([*answer.parts]), RealSet([points]), _equal)
     are_options = all(isinstance(item, Expression) and str(item.value) in OPTIONS for item in gold.items)
     if isinstance(answer, Several) and (answer.kind, gold.kind) == ("or", "list") and are_options:
         return None  # A or C is no choice of A and C
@@ -245,6 +282,10 @@ def _equal_several(answer: Value, gold: Several) -> Rule | None:
             str(item.value) for item in gold.items if isinstance(item, Expression) and _is_letter(item)
         ]
         return Rule.OPTIONS.when(letters and sorted(letters) == list(answer.text))
+    total = _total(gold.items) if len(gold.items) > 1 else None
+    is_whole = isinstance(answer, Quantity) or (isinstance(answer, Several) and answer.kind == "compound")
+    if is_whole and total is not None:  # 150 minutes for 2 hours and 30 minutes
+        return Rule.COMPOUND.when(_equal(answer, total))
     items, golds = _items(answer, gold.kind == "list"), _items(gold) or gold.items
     if items is None:
         return _equal(answer, gold.items[0]) if len(gold.items) == 1 else None
@@ -264,6 +305,8 @@ def _items(value: Value, is_answer: bool = False) -> tuple[Value, ...] | None:
     match value:
         case Several(kind="tuple", brackets="()") if is_answer:
             return value.items  # (1, 2, 3) for 1, 2, 3
+        case Matrix(kind="cases") if is_answer:
+            return tuple(row[0] for row in value.rows if len(row) == 1)
         case Several(kind="list" | "or" | "set"):
             items: list[Value] = []
             for item in value.items:
@@ -302,6 +345,13 @@ def _names(items: Sequence[Value]) -> list[tuple[str, Value]] | None:
 
 def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
     """Compares with a tuple, a compound quantity, a value under a condition or a family."""
+    if gold.kind == "compound" and not isinstance(answer, Matrix | Expression):
+        if isinstance(answer, Quantity | Number) and isinstance(gold.items[-1], Text):
+            return _equal(answer, gold.items[0])  # 10 for 10 m north
+        is_several = isinstance(answer, Several) and answer.kind in ("list", "compound")
+        ours = _total(answer.items if isinstance(answer, Several) and is_several else (answer,))
+        if (total := _total(gold.items)) is not None:
+            return Rule.COMPOUND.when(ours is not None and _equal(ours, total))
     match answer:
         case Expression() if (vector := _vector(answer)) is not None:
             return _equal_ordered(vector, gold)
@@ -317,23 +367,44 @@ def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
             return _set_rule(answer, gold)
     if not isinstance(answer, Several) or (answer.kind, answer.brackets) != (gold.kind, gold.brackets):
         return None
-    return Rule(gold.kind).when(_all_equal(answer.items, gold.items))
+    if _all_equal(answer.items, gold.items):
+        return Rule(gold.kind)
+    if gold.kind == "family" and _equal(answer.items[1], gold.items[1]):  # k may as well be -k or k + 1
+        whole = INTEGER
+        others = (-whole, whole + 1, whole - 1, 1 - whole, -1 - whole)
+        return Rule.FAMILY.when(
+            any(_equal(put(answer.items[0], whole, other), gold.items[0]) for other in others)
+        )
+    return None
+
+
+def _line(matrix: Matrix) -> tuple[Value, ...] | None:
+    """Returns the cells of a row or a column."""
+    if len(matrix.rows) == 1:
+        return matrix.rows[0]
+    return tuple(row[0] for row in matrix.rows) if all(len(row) == 1 for row in matrix.rows) else None
 
 
 def _equal_matrix(answer: Value, gold: Matrix) -> Rule | None:
     match answer:
-        case Several(kind="tuple") if all(len(row) == 1 for row in gold.rows):
-            return _equal_ordered(
-                answer, Several("tuple", tuple(row[0] for row in gold.rows), answer.brackets)
-            )
-        case Matrix():
-            ours, golds = ([Several("tuple", row) for row in matrix.rows] for matrix in (answer, gold))
-            return Rule.MATRIX.when(_all_equal(ours, golds))
-    return None
+        case Several(kind="list") if gold.kind == "cases":
+            return _equal_matrix(Matrix(tuple((item,) for item in answer.items), "cases"), gold)  # a system
+        case Several(kind="tuple") if (line := _line(gold)) is not None:
+            return _equal_ordered(answer, Several("tuple", line, answer.brackets))
+        case Expression() if (vector := _vector(answer)) is not None:
+            return _equal_matrix(vector, gold)
+    if not isinstance(answer, Matrix) or answer.kind != gold.kind:
+        return None
+    ours, golds = ([Several("tuple", row) for row in matrix.rows] for matrix in (answer, gold))
+    return Rule(gold.kind).when(
+        paired(ours, golds, _equal) if gold.kind == "cases" else _all_equal(ours, golds)
+    )
 
 
 def _equal_ratio(answer: Value, gold: Ratio) -> Rule | None:
     match answer, gold.terms:
+        case Clock(half=""), _:
+            return _equal_ratio(_hours_to_minutes(answer), gold)
         case Number(), (Number() as first, Number() as second) if second.value != 0:
             return Rule.RATIO_AS_QUOTIENT.when(same_number(answer, Number(first.value / second.value)))
     if not isinstance(answer, Ratio) or len(answer.terms) != len(gold.terms):
@@ -358,6 +429,19 @@ def _terms(ratio: Ratio) -> list[Any] | None:
 
 
 # ------------------------------------------------------------------------------------- what is spelled
+def _hours_to_minutes(clock: Clock) -> Ratio:
+    return Ratio(tuple(Number(sympy.Integer(number)) for number in divmod(clock.minutes, 60)))
+
+
+def _equal_clock(answer: Value, gold: Clock) -> Rule | None:
+    if isinstance(answer, Ratio) and not gold.half:
+        return _equal_ratio(answer, _hours_to_minutes(gold))
+    if not isinstance(answer, Clock):
+        return None
+    halves = {time.half or ("pm" if time.minutes >= 13 * 60 else "") for time in (answer, gold)} - {""}
+    return Rule.CLOCK.when(len(halves) < 2 and (answer.minutes - gold.minutes) % 720 == 0)
+
+
 def _equal_option(answer: Value, gold: OptionLetter) -> Rule | None:
     if isinstance(answer, OptionLetter):
         return Rule.OPTION.when(answer.letter.upper() == gold.letter.upper())
@@ -390,6 +474,7 @@ _RULES: dict[type, Callable[[Any, Any], Rule | None]] = {
     Several: _equal_several,
     Matrix: _equal_matrix,
     Ratio: _equal_ratio,
+    Clock: _equal_clock,
     OptionLetter: _equal_option,
     Text: _equal_text,
 }

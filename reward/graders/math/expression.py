@@ -25,7 +25,7 @@ _SIMPLE = {
     "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh,
     "\\exp": lambda value: raised(sympy.E, value),
     "\\ln": sympy.log, "\\lg": lambda value: sympy.log(value, 10), "\\log": sympy.log, "\\arg": sympy.arg,
-    "\\sgn": sympy.sign,
+    "\\sgn": sympy.sign, "cis": lambda value: sympy.exp(sympy.I * value),
 }  # fmt: skip
 _INVERSE = {
     "\\sin": sympy.asin, "\\cos": sympy.acos, "\\tan": sympy.atan, "\\cot": sympy.acot, "\\sec": sympy.asec,
@@ -36,7 +36,7 @@ _MANY = {
     "\\max": sympy.Max, "\\min": sympy.Min,
 }  # fmt: skip
 _BOUND = ("\\sum", "\\prod", "\\lim")
-_BRACKETS = {"(": ")", "[": "]", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "|": "|"}
+_BRACKETS = {"(": ")", "[": "]", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "\\{": "\\}", "|": "|"}
 _TIMES = ("\\cdot", "\\times", "*", "\\ast")
 _OVER = ("/", "\\div")
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, "\\pi": sympy.pi, "\\infty": sympy.oo, "\\imath": sympy.I}
@@ -179,9 +179,17 @@ class _ExpressionParser:
                 return self._function(node.text)
             case "open":
                 return self._bracket(node.text)
+            case "sign" if node.text == "." and self.node is not None and _repeats(self.node):
+                self._at -= 1
+                return self._powers(self._number(Node("number", "0")))
             case "sign" if node.text == "|":
                 self._at = start
                 return self._bracket("|")
+            case "sign" if node.text == "\\|" and node in self._nodes[self._at :]:  # a norm
+                end = self._nodes.index(node, self._at)
+                inner, self._at = self._nodes[self._at : end], end + 1
+                self._inner(inner)
+                return self._powers(self._indexed(f"\\|{show(inner)}\\|"))
         raise Unreadable(f"`{show([node])}` stands where a value is missing")
 
     def _number(self, node: Node) -> Any:
@@ -196,6 +204,10 @@ class _ExpressionParser:
                 again += show(self.node.parts[0])
                 self._at += 1
             return repeating(digits, again)
+        if following == Node("sign", "\\ldots") and "." in digits:
+            self._at += 1
+            if len({*digits[-3:]}) == 1:  # 0.333...
+                return repeating(digits[:-3], digits[-1])
         value = sympy.Rational(digits)
         is_mixed = digits.isdigit() and following is not None and following.kind == "frac"
         if following is not None and is_mixed and all(map(_is_digits, following.parts)):  # 7 3/4
@@ -234,15 +246,23 @@ class _ExpressionParser:
         return self._powers(self._indexed(node.text))
 
     def _choose(self) -> Any | None:
-        """Returns the binomial coefficient of C_{10}^3; None for a variable, C_1^2 too."""
-        index, power = self.node, self._ahead()
-        if index is None or power is None or (index.kind, power.kind) != ("sub", "sup"):
+        """Returns the binomial coefficient of C(10,3) or C_{10}^3; None for a variable."""
+        first, second = self.node, self._ahead()
+        if first is not None and second is not None and (first.kind, second.kind) == ("sub", "sup"):
+            above, below = first.parts[0], second.parts[0]
+            is_constant = len(above) == 1 and above[0].text in ("1", "2", "0")
+            are_single = all(
+                len(part) == 1 and part[0].kind in ("number", "letter") for part in (above, below)
+            )
+            if is_constant or not are_single:
+                return None
+            self._at += 2
+            return binomial(self._inner(above), self._inner(below))
+        end = self._closing(")") if first == Node("open", "(") else None
+        parts = split(self._nodes[self._at + 1 : end], is_comma) if end is not None else []
+        if len(parts) != 2 or end is None:
             return None
-        parts = (index.parts[0], power.parts[0])
-        are_single = all(len(part) == 1 and part[0].kind in ("number", "letter") for part in parts)
-        if not are_single or parts[0][0].text in ("0", "1", "2"):
-            return None
-        self._at += 2
+        self._at = end + 1
         return binomial(*map(self._inner, parts))
 
     def _indexed(self, name: str) -> Any:
@@ -306,6 +326,8 @@ class _ExpressionParser:
         elif opening in ("\\lfloor", "\\lceil"):
             self.pending.add("floor")
             inner = rounded(sympy.floor if opening == "\\lfloor" else sympy.ceiling, inner)
+        elif opening == "\\{":
+            raise Unreadable("a set stands in an expression")
         return self._powers(inner)
 
     # --------------------------------------------------------------------------------- functions
@@ -324,7 +346,9 @@ class _ExpressionParser:
             if name == "\\det" or index is not None or power is not None:
                 raise Unreadable(f"`{name}` is left to carry out")
             return _MANY[name](*self._arguments(name))
-        function = _SIMPLE.get(name) or sympy.Function(name)
+        function = _SIMPLE.get(name)
+        if function is None:
+            function = sympy.Function(name)
         if index is not None:
             if name != "\\log":
                 raise Unreadable(f"`{name}` has an index")
@@ -353,6 +377,9 @@ class _ExpressionParser:
         value = self._signed_factor()
         while self.node is not None and self.node.kind in ("letter", "frac", "sqrt", "accent"):
             value = value * self._factor()
+        while self._is("/") and (ahead := self._ahead()) is not None and ahead.kind == "number":  # \sin \pi/6
+            self._at += 1
+            value = value / self._factor()
         return value
 
     def _arguments(self, name: str) -> list[Any]:
@@ -363,7 +390,7 @@ class _ExpressionParser:
         return [self._inner(part) for part in split(inner, is_comma)]
 
     def _bounded(self, name: str, low: Nodes | None, high: Nodes | None) -> Any:
-        """Reads a sum, product or limit."""
+        """Reads a sum, product or limit, whose variable gets a name that does not depend on the letter."""
         self.pending.add(name[1:])
         sign = "\\rightarrow" if name == "\\lim" else "="
         sides = split(low or (), is_sign_of(sign))
@@ -372,7 +399,20 @@ class _ExpressionParser:
         self._bound = self._bound | {show(sides[0])}
         variable = self._inner(sides[0])
         ends = (self._inner(sides[1]), *((self._inner(high or ()),) if name != "\\lim" else ()))
-        return sympy.Function(name)(self._product(), variable, *ends)
+        value = self._product()
+        if not variable.is_Symbol:
+            raise Unreadable(f"`{name}` runs over what is no variable")
+        bound = sympy.Symbol(f"bound {len(value.free_symbols)}", real=True)
+        value = value.subs(variable, bound)
+        index = f"_{{{variable.name}}}"
+        value = value.subs(
+            {
+                one: symbol(one.name.replace(index, "_{bound}"))
+                for one in value.free_symbols
+                if index in one.name
+            }
+        )
+        return sympy.Function(name)(value, bound, *ends)
 
 
 def _is_call(name: str, inner: Sequence[Node]) -> bool:

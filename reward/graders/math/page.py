@@ -1,29 +1,29 @@
 r"""Reads LaTeX or plain text as the page that it typesets, as a tree of nodes.
 
-`read` returns what the page shows, in order: `\frac12` and `\dfrac{1}{2}` are one node. It raises Unreadable, with the
-reason, at a command that is not in `commands`, at something invisible, or at a sign that is no mathematics. Text is
-rewritten here alone, before it is parsed.
+`read` returns what the page shows, in order: `\frac12`, `\dfrac{1}{2}` and `{1 \over 2}` are one node. It raises
+Unreadable, with the reason, at a command that is not in `commands`, at something invisible, or at a sign that is no
+mathematics.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
-from collections.abc import Sequence
-from importlib.resources import files
+from collections.abc import Iterable, Sequence
 
 from reward.graders.math import commands
 from reward.graders.math.nodes import Node, Nodes, Unreadable, show, stripped
+from reward.graders.math.spelling import one_spelling
 
 _TOKEN = re.compile(
-    r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)"
+    r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)|(?P<dots>\.\.\.+)"
     r"|(?P<other>.)",
     re.DOTALL | re.ASCII,
 )
 _TEXT = re.compile(
-    r"(?P<word>(?:[^\W\d_]|\\mu\b\s*|\\Omega\b\s*)(?:[^\W\d_]|['’](?=[^\W\d_])|-(?=[^\W\d_]))*)"
-    r"|(?P<other>\d+(?:\.\d+)?|\.\d+|\\[A-Za-z]+|\\?.)",
+    r"\$(?P<math>[^$]*)\$|\\\((?P<round>.*?)\\\)"
+    r"|(?P<word>(?:[ap]\.\s?m\.|(?:[^\W\d_]|\\mu\b\s*|\\Omega\b\s*)(?:[^\W\d_]|['’](?=[^\W\d_])|-(?=[^\W\d_]))*))"
+    r"|(?P<other>\d+(?:\.\d+)?(?:(?:st|nd|rd|th)\b)?|\.\d+|\\[A-Za-z]+|\\?.)",
     re.DOTALL,
 )
 _MAX_DEPTH = 60
@@ -46,10 +46,9 @@ _KNOWN = frozenset().union(
 )  # fmt: skip
 _INVISIBLE_IN_TEXT = commands.TEXTS | commands.APPEARANCE | commands.WRAPPERS
 _LEAD = (
-    Node("relation", "="), Node("relation", "\\approx"), Node("relation", "\\sim"), Node("relation", "\\simeq"),
-    Node("sign", ":"),
+    Node("relation", "\\approx"), Node("relation", "\\sim"), Node("relation", "\\simeq"), Node("sign", ":"),
 )  # fmt: skip
-"""Signs in front that say nothing about the value: `= 12`, `~12`, `: 12`."""
+"""Signs in front that say nothing about the value: `~12`, `: 12`."""
 
 
 def read(box: str) -> Nodes:
@@ -57,64 +56,11 @@ def read(box: str) -> Nodes:
 
     Example: read(r"\dfrac12") -> (Node("frac", parts=((Node("number", "1"),), (Node("number", "2"),))),)
     """
-    return _trimmed(_PageParser(_one_spelling(box)).everything())
-
-
-# ------------------------------------------------------------------------------------- spelling
-_TABLES = json.loads(files("reward").joinpath("data/characters.json").read_text(encoding="utf-8"))
-_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋ₙ"
-_TO_LATEX = str.maketrans(_TABLES["latex"] | dict(zip(_RAISED + _LOWERED, 2 * "0123456789+-n", strict=True)))
-"""Characters beyond ASCII, and the LaTeX for what they show."""
-_CHINESE: dict[str, str] = _TABLES["chinese_units"]
-_CHINESE_UNIT = re.compile(
-    rf"(?<=[\d}}])\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(_CHINESE)})\s*\}}|({'|'.join(_CHINESE)}))\s*$"
-)
-"""A unit behind the number."""
-_TYPED = [
-    (re.compile(typed), meant)
-    for typed, meant in (
-        (f"([{_RAISED}]+)", r"^{\1}"),
-        (f"([{_LOWERED}]+)", r"_{\1}"),
-        (r"(?<![\s\\])\s*+\\[\s\\]*+$", ""),  # a line break
-        (r"^(\*\*|`)([^*`]+)\1$", r"\2"),  # Markdown
-        (r"(?<!\\)[,;~]\s*$", ""),
-        ("<=", r"\\le "),
-        (">=", r"\\ge "),
-        (" !=", r"\\ne "),
-        (r"(?<=\d)(?:\{,\}|,\\!|\\[,;]|,?\{\\,\})\s*(?=\d{3}(?!\d))", ""),  # between thousands
-        (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
-        (
-            r"(?:√|(?<![\\a-zA-Z])sqrt)\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))",
-            r"\\sqrt{\1\2\3}",
-        ),
-        (r"^(\\text\{)?\s*(?i:exactly|approximately|approx\.?|about|around|roughly)\b[\s~]*", r"\1"),
-        (r"(?<![\s~])[\s~]++only(?=\s*\}?$)", ""),
-        (r"\(\s*([a-z]\s*\\in\s*\\mathbb\{?[ZN]\}?)\s*\)$", r", \1"),
-        (r"\(?(?:\\[bp]?mod\b|\\text\{\s*mod\s*\}|\bmod\b)\s*(\w+)\)?$", r"\\pmod{\1}"),
-        (r"(?<=[:}!]\d\d)((?:[\s~]|\\[,;: ])*+(?:\\[a-z]+\{)?\s*+)(?i:a\.?\s?m\b\.?)", r"\1am"),
-        (r"(?<=[:}!]\d\d)((?:[\s~]|\\[,;: ])*+(?:\\[a-z]+\{)?\s*+)(?i:p\.?\s?m\b\.?)", r"\1pm"),
-        (r"(?<=\d)(?:\^\{?(?:\\(?:text|mathrm)\{)?|\\(?:text|mathrm)\{)(?:st|nd|rd|th)\}*$", ""),  # 12^{th}
-        (r"(?<![\d.])(\d+) (\d+) ?/ ?(\d+)(?![\d./])", r"\1\\frac{\2}{\3}"),
-        (r"\{([^{}]*)\\over\b([^{}]*)\}", r"\\frac{\1}{\2}"),
-        (r"\{([^{}]*)\\choose\b([^{}]*)\}", r"\\binom{\1}{\2}"),
-        (r"\\overline\s*\{([A-Z]{2})\}", r"\1"),
-    )
-]
-"""Ways to type what LaTeX has a command for, or what says nothing about the value."""
-
-
-def _one_spelling(box: str) -> str:
-    """Returns a box as its page is usually typed, with LaTeX for other characters. Any Chinese word but a unit stays,
-    and is unreadable, as it may mean `or`."""
-    text = box.strip()
-    for typed, meant in _TYPED:
-        text = typed.sub(meant, text)
-    text = text.translate(_TO_LATEX)
-    return _CHINESE_UNIT.sub(lambda found: f"\\text{{ {_CHINESE[found[1] or found[2]]}}}", text)
+    return _trimmed(_PageParser(one_spelling(box)).everything())
 
 
 def _trimmed(nodes: Sequence[Node]) -> Nodes:
-    """Drops spaces at the ends, a final full stop, and signs in front that say nothing."""
+    """Drops spaces at the ends, a final full stop, and the sign of `about 12` or `: 12` in front."""
     found = stripped(nodes)
     if len(found) > 1 and found[-1] == Node("sign", "."):
         return _trimmed(found[:-1])
@@ -152,6 +98,10 @@ class _PageParser:
             if token["name"] is not None:
                 if token["name"] == "end":
                     return found, "\\end"
+                if token["name"] in ("over", "choose"):
+                    below, ended_by = self._nodes()
+                    kind = "frac" if token["name"] == "over" else "binom"
+                    return [Node(kind, "", (_trimmed(found), _trimmed(below)))], ended_by
                 self._skip_spaces()  # which LaTeX does not show behind a command
                 self._command(token["name"], found)
             elif token["sign"] is not None:
@@ -162,6 +112,8 @@ class _PageParser:
                 found.append(Node("number", token["number"]))
             elif token["space"] is not None:
                 found.append(Node("space", " "))
+            elif token["dots"] is not None:
+                found.append(Node("sign", "\\ldots"))
             elif token["other"] in "}&":
                 return found, token["other"]
             else:
@@ -184,7 +136,8 @@ class _PageParser:
             if self._dollars % 2 and self._text[self._at : self._at + 1].isdigit():
                 found.append(Node("word", "$"))
         elif character == '"':
-            found.append(Node("space", " "))
+            is_inch = bool(found) and found[-1].kind == "number" and any(node.text == "'" for node in found)
+            found.append(Node("mark", "''") if is_inch else Node("space", " "))
         elif character in commands.CURRENCY_SIGNS:
             found.append(Node("word", character))
         elif kind := _KINDS.get(character):
@@ -218,12 +171,22 @@ class _PageParser:
             found.extend(self._wrapped(name))
         elif name in commands.TEXTS:
             found.extend(self._text_nodes(name))
+        elif name in ("color", "textcolor"):
+            self._color()
+            found.extend(self._argument() if name == "textcolor" else [])
         elif name == "begin":
             found.extend(self._environment())
         elif name in commands.ACCENTS:
             below = _trimmed(self._argument())
+            is_segment = name == "overline" and re.fullmatch("[A-Z]{2}", "".join(node.text for node in below))
             is_unit = name in ("vec", "hat") and len(below) == 1 and below[0].text in _UNIT_VECTORS
-            found.append(Node("accent", "\\hat" if is_unit else f"\\{name}", (below,)))
+            found.extend(
+                below if is_segment else [Node("accent", "\\hat" if is_unit else f"\\{name}", (below,))]
+            )
+        elif name in ("mod", "bmod"):
+            found.append(Node("word", "mod"))
+        elif name == "not":
+            found.append(Node("relation", self._negated()))
         elif name == "%":
             _drop_spaces(found)
             found.append(Node("mark", "\\%"))
@@ -278,7 +241,7 @@ class _PageParser:
             return self._group()
         token = self._take(_TOKEN)
         found: list[Node] = []
-        if token is None or token["number"] or token["other"] in tuple("}&^_"):
+        if token is None or token["number"] or token["dots"] or token["other"] in tuple("}&^_"):
             raise Unreadable("a command lacks its argument")
         if token["name"] or token["sign"]:
             self._command(token["name"] or token["sign"], found)
@@ -308,12 +271,26 @@ class _PageParser:
             inner = _PageParser(match[0], self._depth + 1).everything()
         else:
             inner = [*_trimmed(self._argument())]
+        if not inner:
+            return
+        shown = "".join(node.text for node in inner)
         if sign == "^" and inner == [Node("sign", "\\circ")]:
             found.append(Node("mark", "^\\circ"))
         elif sign == "^" and all(node == Node("mark", "'") for node in inner):
             found.extend(inner)
-        else:
+        elif not (sign == "^" and found and found[-1].kind == "number" and shown in commands.ORDINALS):
             found.append(Node(kind, "", (tuple(inner),)))
+
+    def _color(self) -> None:
+        """Reads the name of a color, which is not shown; refuses anything else."""
+        if not self._take(r"\s*\{\s*[A-Za-z]+\s*\}"):
+            raise Unreadable("`\\color` takes the name of a color")
+
+    def _negated(self) -> str:
+        match = self._take(r"\s*(=|\\in\b|\\equiv\b)")
+        if match is None:
+            raise Unreadable("`\\not` strikes something out")
+        return {"=": "\\ne", "\\in": "\\notin"}.get(match[1], "\\not\\equiv")
 
     def _raw_group(self) -> str:
         """Reads a group verbatim, without its braces."""
@@ -333,7 +310,10 @@ class _PageParser:
         """Splits text into its words and the mathematics in it: `\\text{12 cm}` is `12\\text{ cm}`."""
         self._skip_spaces()
         if not self._text.startswith("{", self._at):
-            raise Unreadable("a text lacks its argument")
+            nodes = self._argument()
+            if len(nodes) != 1:
+                raise Unreadable("a text lacks its argument")
+            return [Node("word", node.text) if node.kind == "letter" else node for node in nodes]
         content = self._raw_group()
         if name == "operatorname":
             if not content.isalpha():
@@ -341,13 +321,17 @@ class _PageParser:
             return [Node("function", f"\\{content}" if content in commands.FUNCTIONS else content)]
         if name == "mathrm" and content.strip() in ("i", "e", "d"):  # mathematics set upright, no unit
             return [Node("letter", content.strip())]
+        if re.search(r"\\[cdt]?frac\b", content):  # \\mathrm{\\frac{m}{s}}
+            return _upright(_PageParser(content, self._depth + 1).everything())
         found: list[Node] = []
         at = 0
         while at < len(content):
             match = _TEXT.match(content, at)
             assert match is not None
             at = match.end()
-            if match["word"]:
+            if (inner := match["math"] if match["math"] is not None else match["round"]) is not None:
+                found += _PageParser(inner, self._depth + 1).everything()
+            elif match["word"]:
                 found.append(Node("word", self._word(match["word"])))
             else:
                 at = self._other_text(content, match, found)
@@ -356,7 +340,9 @@ class _PageParser:
     def _other_text(self, content: str, match: re.Match[str], found: list[Node]) -> int:
         """Reads what is no word in text; returns the place behind it."""
         token, at = match[0], match.end()
-        if token in ("^", "_"):  # cm^2, m/s^{2}, m^{-1}
+        if ordinal := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", token):
+            found.append(Node("number", ordinal[1]))
+        elif token in ("^", "_"):  # cm^2, m/s^{2}, m^{-1}
             script = re.compile(r"\s*(?:\{([^{}]*)\}|([-+]?\d+|\\circ|.))").match(content, at)
             if script is None:
                 raise Unreadable("a command lacks its argument")
@@ -379,7 +365,7 @@ class _PageParser:
         name = self._raw_group().strip().removesuffix("*")
         if name in ("array", "matrix"):
             self._take(r"\s*\{[lcr|\s]*\}")
-        if name not in commands.MATRICES:
+        if name not in commands.MATRICES | commands.LINES:
             raise Unreadable(f"`{name}` is not an environment of an answer")
         rows: list[list[Node]] = [[]]
         ended_by = ""
@@ -394,7 +380,28 @@ class _PageParser:
         if self._raw_group().strip().removesuffix("*") != name:
             raise Unreadable(f"the environment `{name}` does not end")
         rows = [row for row in rows if any(cell.parts[0] for cell in row)]
-        return [Node("matrix", {"smallmatrix": "matrix"}.get(name, name), tuple(map(tuple, rows)))]
+        if name not in commands.LINES:
+            return [Node("matrix", {"smallmatrix": "matrix"}.get(name, name), tuple(map(tuple, rows)))]
+        found: list[Node] = []
+        for row in rows:
+            line = [node for cell in row for node in cell.parts[0]]
+            if found and line and line[0].kind == "relation":
+                raise Unreadable("it shows a derivation in several lines")
+            found += [*([Node("comma", ",")] if found else []), *line]
+        return found
+
+
+def _upright(nodes: Iterable[Node]) -> list[Node]:
+    """Writes runs of letters as words."""
+    found: list[Node] = []
+    for node in nodes:
+        node = Node(node.kind, node.text, tuple(tuple(_upright(part)) for part in node.parts))
+        if node.kind == "letter" and node.text.isalpha():
+            is_run = found and found[-1].kind == "word"
+            found.append(Node("word", found.pop().text + node.text if is_run else node.text))
+        else:
+            found.append(node)
+    return found
 
 
 def _opens_argument(found: Sequence[Node]) -> bool:

@@ -1,4 +1,4 @@
-"""Reads numbers and expressions, and what stands behind them: units and number words."""
+"""Reads numbers and expressions, and what stands behind them: units, degrees and minutes, number words."""
 
 from __future__ import annotations
 
@@ -33,11 +33,28 @@ def _places(nodes: Sequence[Node]) -> int | None:
     return len(match[1]) - int(match[2] or 0) if match else None
 
 
+def angle(nodes: list[Node]) -> Value | None:
+    r"""Reads 30^\circ 15' 20'', and the feet and inches of 5'6''."""
+    text = "".join(node.text for node in nodes if node.kind not in ("space", "wide"))
+    match = re.fullmatch(r"(?:(.*)(?P<degree>\^\\circ))?(\d+(?:\.\d+)?)'(?:(\d+(?:\.\d+)?)(?:''|\"))?", text)
+    if match is None or not (match["degree"] or match[4]):
+        return None
+    first, second = sympy.Rational(match[3]), sympy.Rational(match[4] or 0)
+    if match["degree"] is None:
+        return Quantity(Number(first + second / 12), units.known("ft"))
+    whole = mathematics(nodes[: nodes.index(Node("mark", "^\\circ"))])
+    return Quantity(Number(whole.value + first / 60 + second / 3600), units.known("°"))
+
+
 def begins_unit(nodes: Sequence[Node], place: int) -> bool:
     """Whether what stands behind a value, a unit or a number word, begins at this place."""
     node, before = nodes[place], nodes[:place]
     if sum((one.kind == "open") - (one.kind == "close") for one in before):
         return False
+    if node.kind == "frac":
+        return place > 0 and any(part[:1] and part[0].kind == "word" for part in node.parts)
+    if node.text == "/" and nodes[place + 1 : place + 2] and nodes[place + 1].kind == "word":  # 6e23/mol
+        return behind_number(before)
     is_sum = any(map(is_sign_of("+", "-"), [*before[1:], *nodes[place + 1 :]]))
     is_sign = node.text in ("\\%", "^\\circ") and not is_sum
     return node.kind == "word" or (is_sign and not any(one.kind == "function" for one in before))
@@ -82,7 +99,7 @@ def bare_unit(nodes: list[Node]) -> Value | None:
     try:
         found = mathematics(nodes)
     except Unreadable:
-        return quantity
+        return quantity  # 5g/mol
     return Expression(found.value, quantity=quantity) if isinstance(found, Expression) else None
 
 

@@ -30,7 +30,7 @@ from reward.graders.math.nodes import (
     split,
     stripped,
 )
-from reward.graders.math.sets import EMPTY, REALS, without_points
+from reward.graders.math.sets import EMPTY, REALS, complement
 from reward.graders.math.spelled import spelled
 from reward.graders.math.tokens import JOINING, is_noun, plain, tokens
 from reward.graders.math.values import (
@@ -56,10 +56,13 @@ from reward.graders.safe import is_cheap
 _SETS: dict[str, Value] = {"\\mathbb{R}": REALS, "\\emptyset": EMPTY}
 _RELATIONS = {
     "=": "=", "<": "<", ">": ">", "\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\equiv": "==",
-    "\\in": "in", "\\sim": "~", "\\simeq": "~",
+    "\\in": "in", "\\notin": "not in", "\\sim": "~", "\\simeq": "~", "\\cong": "cong", "\\propto": "propto",
+    "\\subset": "subset", "\\subseteq": "subseteq", "\\supset": "supset", "\\supseteq": "supseteq",
+    "\\rightarrow": "->", "\\Rightarrow": "=>", "\\leftarrow": "<-", "\\Leftrightarrow": "<=>", "\\mapsto": "|->",
+    "\\perp": "perp", "\\parallel": "parallel", "\\ll": "<<", "\\gg": ">>",
 }  # fmt: skip
 _CURRENCIES = ("$", *CURRENCY_SIGNS)
-_LABEL = re.compile(r"\(?([A-H])\)|([A-H])[.:]")
+_LABEL = re.compile(r"\(?(?:([A-H])|[a-h]|\d|i{1,3})\)|([A-H])[.:]")
 _APART = ("space", "wide", "word", "number", "frac", "sqrt")
 """Kinds of nodes that a label without words may stand in front of."""
 _IN_WORDS = ("word", "space", "letter")
@@ -94,6 +97,9 @@ def read(text: str) -> Reading:
     if not nodes:
         raise Unreadable("it is empty")
     shown = show(nodes)
+    electrons = words.configuration(text) or words.configuration(plain(nodes) or "")
+    if electrons is not None:  # 1s^22s^2 has no exponent 22
+        return Reading(Text("formula", electrons), electrons)
     if not is_cheap(shown):
         return Reading(Text("page", shown), shown, "it is too expensive to compute")
     try:
@@ -121,6 +127,8 @@ def _value(nodes: Iterable[Node]) -> Value:
         raise Unreadable("a part is missing")
     if len(nodes) == 1 and nodes[0].kind == "word" and len(nodes[0].text) == 1 and nodes[0].text.isalpha():
         nodes = [Node("letter", nodes[0].text)]
+    if (shorter := variants.without_hedge(nodes)) is not None:
+        return _value(shorter)
     if (found := _labelled(nodes) or spelled(nodes)) is not None:
         return found
     return _statement(tokens(nodes))
@@ -128,7 +136,7 @@ def _value(nodes: Iterable[Node]) -> Value:
 
 # ------------------------------------------------------------------------------------- labels and spellings
 def _labelled(nodes: Sequence[Node]) -> Value | None:
-    """Returns an option with what stands behind its label, `(C) 12`; None if there is no label."""
+    """Returns what stands behind the label of an option or part, `(C) 12` or `a) 12`; None if there is no label."""
     start = int(is_word_of("option", "answer", "choice")(nodes[0]))
     for end in range(start + 2, min(start + 6, len(nodes))):
         text = plain(nodes[start:end]) or ""
@@ -139,8 +147,10 @@ def _labelled(nodes: Sequence[Node]) -> Value | None:
         is_apart = nodes[end].kind in _APART or any(node.kind == "word" for node in nodes[:end])
         if not rest or not is_apart or rest[0].kind in ("sign", "sup", "relation", "comma"):
             return None
-        if is_word_of(*JOINING)(rest[0]):
+        if is_word_of(*JOINING)(rest[0]) or (text[0] == "(" and not letter and rest[0].kind != "number"):
             return None
+        if not letter:
+            return _value(rest)
         if any(_LABEL.fullmatch(plain(rest[at : at + 3]) or "") for at in range(len(rest))):
             raise Unreadable("it names two options")
         try:
@@ -153,7 +163,7 @@ def _labelled(nodes: Sequence[Node]) -> Value | None:
 # ------------------------------------------------------------------------------------- several values and relations
 def _statement(nodes: Sequence[Node]) -> Value:
     """Reads alternatives, conditions and lists, then relations."""
-    nodes = stripped(nodes)
+    nodes = variants.without_remark(stripped(nodes))
     if len(alternatives := split(nodes, is_word_of("or"), is_sign_of("\\lor"))) > 1:
         return Several("or", tuple(_value(part) for part in alternatives))
     if len(condition := split(nodes, is_word_of(*variants.CONDITIONS))) > 1:
@@ -161,7 +171,7 @@ def _statement(nodes: Sequence[Node]) -> Value:
             raise Unreadable("it has two conditions")
         body = stripped(condition[0])
         body = body[:-1] if body and is_comma(body[-1]) else body
-        return _family((_value(body), _value(condition[1])), "condition")
+        return _family((_value(body), _membership(condition[1])), "condition")
     parts = split(variants.with_commas(nodes), is_word_of("and"), is_sign_of("\\land"), is_comma)
     parts = [part for part in parts if len(parts) == 1 or stripped(part)]  # `1, and 2`
     if len(parts) > _MOST_ITEMS:
@@ -171,6 +181,16 @@ def _statement(nodes: Sequence[Node]) -> Value:
     if len(parts) == 1:
         return _relation(parts[0])
     return _family(tuple(_value(part) for part in parts))
+
+
+def _membership(nodes: Sequence[Node]) -> Value:
+    """Reads a condition; `k is an integer` says that k is in Z."""
+    text = " ".join((plain(nodes) or "").split())
+    found = re.fullmatch(r"([A-Za-z]) is any? integer|(?:(?:all|any|every|some) )?integers? ([A-Za-z])", text)
+    if found is None:
+        return _value(nodes)
+    variable, whole = (Expression(symbol(name)) for name in (found[1] or found[2], "\\mathbb{Z}"))
+    return Relation((variable, whole), ("in",))
 
 
 def _family(items: tuple[Value, ...], kind: str = "list") -> Several:
@@ -183,10 +203,8 @@ def _family(items: tuple[Value, ...], kind: str = "list") -> Several:
 
 
 def _relation(nodes: Sequence[Node]) -> Value:
-    """Reads a chain of relations, with its modulus (`\\pmod{5}`), or one term."""
-    nodes = stripped(nodes)
-    modulus = _value(nodes[-1].parts[0]) if nodes and nodes[-1].kind == "mod" else None
-    nodes = nodes if modulus is None else nodes[:-1]
+    """Reads a chain of relations, with its modulus, or one term."""
+    nodes, modulus = _modulus(stripped(nodes))
     sides, signs = [[]], []  # type: tuple[list[list[Node]], list[str]]
     level = 0
     for node in nodes:
@@ -201,7 +219,22 @@ def _relation(nodes: Sequence[Node]) -> Value:
     if not signs:
         term = _term(nodes)
         return term if modulus is None else Relation((term,), (), modulus)
+    if signs[0] in ("=", "~") and not stripped(sides[0]) and len(sides) == 2:
+        return _term(sides[1])  # = 5
     return Relation(tuple(_side(side) for side in sides), tuple(signs), modulus)
+
+
+def _modulus(nodes: list[Node]) -> tuple[list[Node], Value | None]:
+    r"""Returns what stands in front of `\pmod{5}`, `(mod 5)` or `mod 5`, and the modulus."""
+    if nodes and nodes[-1].kind == "mod":
+        return stripped(nodes[:-1]), _value(nodes[-1].parts[0])
+    place = next((place for place, node in enumerate(nodes) if is_word_of("mod")(node)), None)
+    if place is None:
+        return nodes, None
+    before, behind = stripped(nodes[:place]), stripped(nodes[place + 1 :])
+    if before and behind and (before[-1].text, behind[-1].text) == ("(", ")"):
+        before, behind = stripped(before[:-1]), behind[:-1]
+    return before, _value(behind)
 
 
 def _side(nodes: Sequence[Node]) -> Value:
@@ -243,6 +276,7 @@ def _term(nodes: Sequence[Node]) -> Value:
         _union,
         _ratio,
         _amount,
+        quantities.angle,
         _quantity,
         quantities.bare_unit,
     ):
@@ -252,22 +286,30 @@ def _term(nodes: Sequence[Node]) -> Value:
 
 
 def _matrix(nodes: list[Node]) -> Value | None:
-    """Reads a matrix of any values, and sums and multiples of matrices."""
+    """Reads several cases, a matrix of any values, and sums and multiples of matrices."""
     if not any(node.kind == "matrix" for node in nodes):
         return None
     alone = nodes[1:-1] if nodes[0].kind == "open" and nodes[-1].kind == "close" else nodes
-    if len(alone) > 1 or alone[0].text in ("vmatrix", "Vmatrix", "cases"):
+    if len(nodes) == 2 and nodes[0].text == "\\{":
+        alone = [Node("matrix", "cases", nodes[1].parts)]  # \\left\\{\\begin{array}...\\right.
+    if len(alone) > 1 or alone[0].text in ("vmatrix", "Vmatrix"):
         value, pending = expression.parse(nodes)
         if pending or not isinstance(value, sympy.MatrixBase):
             raise Unreadable("a determinant or a product of matrices is left to carry out")
         return Matrix(tuple(tuple(map(number_or_expression, row)) for row in value.tolist()))
-    return Matrix(
-        tuple(tuple(_value(cell.parts[0]) for cell in row if cell.parts[0]) for row in alone[0].parts)
-    )
+    are_cases = alone[0].text == "cases"
+    rows = [
+        [variants.case_nodes(cell) if are_cases else [*cell.parts[0]] for cell in row]
+        for row in alone[0].parts
+    ]
+    values = tuple(tuple(_value(cell) for cell in row if cell) for row in rows)
+    return Matrix(values, "cases" if are_cases else "matrix")
 
 
 def _bracketed(nodes: list[Node]) -> Value | None:
     """Returns what brackets around the whole term hold: a tuple, a set, an interval, or a value."""
+    if nodes[0].kind == "open" and nodes[-1].kind == "sup" and show(nodes[-1].parts[0]) in ("T", "\\top"):
+        nodes = nodes[:-1]  # (1, 2, 3)^T
     if nodes[0].kind != "open" or closing(nodes) != len(nodes) - 1:
         return None
     brackets, inner = nodes[0].text + nodes[-1].text, stripped(nodes[1:-1])
@@ -280,6 +322,8 @@ def _bracketed(nodes: list[Node]) -> Value | None:
     values = tuple(_value(item) for item in items)
     if len(values) == 2 and brackets in ("(]", "[)"):
         return Interval(*values, brackets)
+    if brackets not in ("()", "[]"):
+        raise Unreadable("its brackets do not match")
     return Several("tuple", values, brackets)
 
 
@@ -304,10 +348,11 @@ def _union(nodes: list[Node]) -> Value | None:
         return Union(tuple(itertools.chain.from_iterable(_sets(_term(part)) for part in parts)))
     if len(sides := split(nodes, is_sign_of("\\setminus"))) != 2:
         return None
-    match [_term(side) for side in sides]:
-        case [whole, Several(kind="set", items=points)] if whole == REALS:
-            return without_points(points)
-    raise Unreadable("a difference of sets is left to carry out")
+    whole, without = (_term(side) for side in sides)
+    found = complement(without) if whole == REALS else None
+    if found is None:
+        raise Unreadable("a difference of sets is left to carry out")
+    return found
 
 
 def _sets(value: Value) -> Sequence[Interval | Several]:
@@ -333,14 +378,18 @@ def _plus_or_minus(nodes: list[Node]) -> Value | None:
 
 # ------------------------------------------------------------------------------------- quantities
 def _amount(nodes: list[Node]) -> Value | None:
-    """Reads an amount of money with its sign in front: $5, -$5."""
+    """Reads an amount of money with its sign in front: $5, -$5, $5 million."""
     place = int(nodes[0] == Node("sign", "-"))
     if len(nodes) < place + 2 or nodes[place].kind != "word" or nodes[place].text not in _CURRENCIES:
         return None
     unit = units.parse(nodes[place].text)
-    size = _term([*nodes[:place], *nodes[place + 1 :]])
-    if isinstance(size, Number) and unit is not None:
-        return Quantity(size, unit)
+    match _term([*nodes[:place], *nodes[place + 1 :]]):
+        case Number() as size if unit is not None:
+            return Quantity(size, unit)
+        case Quantity(size=size, unit=by) if (
+            whole := units.parse(f"{nodes[place].text} {by.name}")
+        ) is not None:
+            return Quantity(size, whole)  # $5/hour
     raise Unreadable("a currency sign stands before what is no amount")
 
 
@@ -349,15 +398,22 @@ def _quantity(nodes: list[Node]) -> Value | None:
     start = next((place for place in range(len(nodes)) if quantities.begins_unit(nodes, place)), None)
     if start is None:
         return None
-    front = nodes[:start]
+    front, word = nodes[:start], nodes[start].text.lower()
     if any(node.text == "\\%" for node in [*front, *nodes[start + 1 :]]):
         raise Unreadable("a percentage has a unit")
     if not front:
         raise Unreadable("it is a text that cannot be read")
+    if word == "times" and start == len(nodes) - 1:
+        return Quantity(quantities.mathematics(front), units.counted("time"))
     for end in range(len(nodes), start, -1):  # the longest unit
         rest = stripped(nodes[end:])
         if (unit := quantities.unit_of(nodes[start:end])) is not None:
             ends = stripped(front)
+            is_range = [node.kind for node in ends] == ["number", "sign", "number"] and ends[1].text == "-"
+            if is_range and not _is_part(unit):  # 3-5 days
+                return Ratio(
+                    (quantities.mathematics(ends[:1]), Quantity(quantities.mathematics(ends[2:]), unit))
+                )
             if any(map(is_sign_of("+", "-"), ends[1:])) and not quantities.is_closed(ends):
                 raise Unreadable("a unit stands behind a sum")
             return _with_rest(Quantity(quantities.mathematics(front), unit), rest)
@@ -370,14 +426,22 @@ def _quantity(nodes: list[Node]) -> Value | None:
     raise Unreadable("its words are no unit")
 
 
+def _is_part(unit: units.Unit) -> bool:
+    return unit.dimension == (("fraction", 1),)
+
+
 def _with_rest(first: Quantity, rest: list[Node]) -> Value:
-    """Returns a quantity with what stands behind its unit: 5 ft 6 in, 10 m north."""
+    """Returns a quantity with what stands behind its unit: 5 ft 6 in, 12 m by 5 m, 10 m north."""
     if not rest:
         return first
     text = plain(rest) or ""
     if rest[0].kind != "number" and (is_noun(text) or words.noun(text) is not None):
         return Several("compound", (first, Text("words", words.phrase(text) or text)))
     other = _term(rest) if rest[0].kind == "number" else None
-    if not isinstance(other, Quantity):
+    items = other.items if isinstance(other, Several) and other.kind == "compound" else (other,)
+    if not all(isinstance(item, Quantity) for item in items):
         raise Unreadable("something stands behind a unit")
-    return Several("compound", (first, other))
+    return Several("compound", (first, *(item for item in items if item is not None)))
+
+
+# ------------------------------------------------------------------------------------- expressions

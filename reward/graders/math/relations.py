@@ -19,6 +19,7 @@ from reward.graders.math.values import Expression, Number, Quantity, Ratio, Rela
 Equal = Callable[[Value, Value], Rule | None]
 OPTIONS = tuple("ABCDEFGH")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
+_NAMED_FUNCTIONS = (sympy.sin, sympy.cos, sympy.tan, sympy.cot, sympy.log)
 _TWO_LETTERS = ({"\\Delta"}, {"p", "H"})
 """Symbols of which a name of two letters consists: \\Delta H and its like, pH."""
 
@@ -58,13 +59,19 @@ def _is_plain(value: Any) -> bool:
 
 
 def names_a_number(value: Value) -> bool:
-    """Whether the value of a side is what a question may ask for: a name, gcd(a, b), or a + b. Not so 2x, from which x
-    is still to be found."""
+    """Whether the value of a side is what a question may ask for: a name, sin A, or a + b. Not so 2x, from which x is
+    still to be found."""
     if is_name(value):
         return True
     if not isinstance(value, Expression) or value.quantity is not None:
         return False
-    return bool(value.pending) or len(value.value.free_symbols) > 1
+    if value.pending:
+        return True  # \gcd(a, b)
+    function = value.value
+    if function.is_Pow and function.base.is_Symbol and function.base.name.startswith("\\|"):
+        return True  # |v|^2
+    is_of_a_name = isinstance(function, _NAMED_FUNCTIONS) and function.args[0].is_Symbol
+    return len(function.free_symbols) > 1 or is_of_a_name
 
 
 def named(relation: Relation) -> Value | None:
@@ -86,7 +93,7 @@ def same_name(one: Value, other: Value, equal: Equal) -> bool:
 # ------------------------------------------------------------------------------------- chains
 def value_of_chain(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
     """Compares an equation or chain with a gold that is no relation: every side but names must be right."""
-    if chain.modulus is not None or not {*chain.signs} <= {"=", "~"}:
+    if not {*chain.signs} <= {"=", "~"}:
         return None
     sides: list[Value] = []
     if isinstance(gold, Text) or (isinstance(gold, Expression) and str(gold.value) in OPTIONS):
@@ -100,6 +107,15 @@ def value_of_chain(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
             if not (sides and chain.signs[place - 1] == "~" and _is_rounding(side, sides[-1])):
                 sides.append(side)
     return Rule.VALUE_OF_A_CHAIN.when(sides and all(equal(side, gold) for side in sides))
+
+
+def residue(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
+    """Compares a residue with its modulus, `12 (mod 13)`, with the gold, a number from 0 to the modulus."""
+    is_named = len(chain.sides) == 1 or (chain.signs in (("==",), ("=",)) and is_name(chain.sides[0]))
+    if not is_named or not isinstance(gold, Number) or not isinstance(chain.modulus, Number):
+        return None
+    is_in_range = gold.value.is_Integer and 0 <= gold.value < chain.modulus.value
+    return Rule.RESIDUE.when(is_in_range and equal(chain.sides[-1], gold))
 
 
 def _is_rounding(side: Value, value: Value) -> bool:
@@ -119,6 +135,8 @@ def same_relation(answer: Relation, gold: Relation, equal: Equal) -> Rule | None
         return _same_congruence(answer, gold, equal)
     if {*answer.signs} == {*gold.signs} == {"="}:
         return _same_equation(answer, gold, equal)
+    if answer.signs == gold.signs and all(map(equal, answer.sides, gold.sides)):
+        return Rule.RELATION
     return _same_inequality(answer, gold) if len(answer.signs) == len(gold.signs) == 1 else None
 
 

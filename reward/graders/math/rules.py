@@ -50,17 +50,20 @@ class Rule(Enum):
     ANGLE_IN_RADIANS = "angle in radians", "an angle in degrees may be written in radians"
     EXPRESSION = "expression", "both expressions have the same value wherever they were computed"
     PRODUCT_OF_LETTERS = "product of letters", "the letters are the same product"
+    VECTOR = "vector", "a sum of unit vectors and a tuple have the same parts"
     QUANTITY = "quantity", "the unit and the number are the same"
     OTHER_UNIT = (
         "quantity in another unit",
         "units of one dimension are converted, and the quantities are the same",
     )
-    COMPOUND = "compound", "the parts are the same quantities"
+    COMPOUND = "compound", "the parts add up to the same quantity"
     EQUATION = "equation", "the equations differ by a constant factor at most"
     INEQUALITY = "inequality", "the inequalities differ by a constant factor at most"
+    RELATION = "relation", "equal sides stand in the same relation"
     VALUE_OF_A_NAME = "value of a name", "the names in front are the same, and so are the values"
     VALUE_OF_A_CHAIN = "value of a chain", "every side of the chain but a name in front is right"
     CONGRUENCE = "congruence", "both are the same residue class"
+    RESIDUE = "residue", "a residue may be written with or without its modulus"
     SET_OF_NUMBERS = "set of numbers", "both are the same set of numbers"
     SET = "set", "both have the same members, in any order"
     LIST = "list", "both have the same members, in any order"
@@ -70,8 +73,11 @@ class Rule(Enum):
     CONDITION = "condition", "the values and their conditions are equal"
     FAMILY = "family", "the values for each integer are equal"
     MATRIX = "matrix", "all cells are equal"
+    CASES = "cases", "each case is equal to one of the other side"
     RATIO = "ratio", "the terms have the same ratio"
     RATIO_AS_QUOTIENT = "ratio as quotient", "a ratio of two numbers may be written as their quotient"
+    CLOCK = "clock", "the times are the same"
+    DATE = "date", "the dates are the same"
     OPTION = "option", "the letter of the option is the same"
     WORDS = "words", "the words are the same, or synonyms"
     FORMULA = "formula", "the formulas have the same elements, numbers and charge"
@@ -95,8 +101,11 @@ TYPES = {
     "condition": "a value under a condition",
     "family": "one value for each integer",
     "matrix": "a matrix",
+    "cases": "several cases",
     "ratio": "a ratio",
-    "optionletter": "the letter of an option",
+    "clock": "a time of day",
+    "date": "a date",
+    "option": "the letter of an option",
     "words": "words",
     "formula": "a chemical formula",
     "name": "a name",

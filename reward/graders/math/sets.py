@@ -15,7 +15,7 @@ import sympy
 from reward.graders.math.nodes import Unreadable
 from reward.graders.math.relations import Equal, is_name, same_name
 from reward.graders.math.rules import Rule
-from reward.graders.math.values import Interval, Number, Relation, Several, Union, Value
+from reward.graders.math.values import Expression, Interval, Number, Relation, Several, Union, Value
 
 REALS = Interval(Number(-sympy.oo), Number(sympy.oo), "()")
 EMPTY = Several("set", ())
@@ -42,6 +42,13 @@ def without_points(points: Sequence[Value]) -> Union:
     return Union(tuple(Interval(Number(low), Number(high), "()") for low, high in itertools.pairwise(edges)))
 
 
+def complement(value: Value) -> Union | None:
+    """Returns the real numbers outside of a set whose ends are numbers; None for any other set."""
+    found = as_set(value)
+    inner = _to_sympy(found.parts) if found is not None else None
+    return None if inner is None else Union(tuple(_from_sympy(sympy.S.Reals - inner)))
+
+
 def _to_sympy(parts: Parts) -> sympy.Set | None:
     """Returns a set as one of sympy; None unless its ends and points are real numbers."""
     sets: list[sympy.Set] = []
@@ -57,6 +64,17 @@ def _to_sympy(parts: Parts) -> sympy.Set | None:
         else:
             sets.append(sympy.Interval(*numbers, part.brackets[0] == "(", part.brackets[1] == ")"))
     return sympy.Union(*sets)
+
+
+def _from_sympy(one: sympy.Set) -> Parts:
+    parts: Parts = []
+    for part in one.args if isinstance(one, sympy.Union) else [one]:
+        if isinstance(part, sympy.FiniteSet):
+            parts.append(Several("set", tuple(map(Number, part.args))))
+        elif isinstance(part, sympy.Interval):
+            brackets = ("(" if part.left_open else "[") + (")" if part.right_open else "]")
+            parts.append(Interval(Number(part.start), Number(part.end), brackets))
+    return parts
 
 
 def is_infinite(value: Value) -> bool:
@@ -114,7 +132,7 @@ def _joined(sets: Sequence[RealSet | None], kind: str) -> RealSet | None:
 
 
 def _solved(relation: Relation) -> RealSet | None:
-    """Returns the interval that `x < 3`, `3 > x` or `1 < x <= 3` describes."""
+    """Returns the interval that `x < 3`, `3 > x`, `1 < x <= 3` or `|x| < 3` describes."""
     sides, signs = relation.sides, relation.signs
     if signs and all(sign in (">", ">=") for sign in signs):
         sides, signs = sides[::-1], tuple(_TURNED[sign] for sign in reversed(signs))
@@ -123,13 +141,29 @@ def _solved(relation: Relation) -> RealSet | None:
     first, last = _BRACKETS[signs[0]][0], _BRACKETS[signs[-1]][1]
     negative, positive = (Number(sign * sympy.oo) for sign in (-1, 1))
     match sides:
-        case (low, name, high) if is_name(name):
+        case (low, name, high) if is_name(name) and not (_holds(low, name) or _holds(high, name)):
             return RealSet([Interval(low, high, first + last)], name)
-        case (name, high) if is_name(name):
+        case (name, high) if is_name(name) and not _holds(high, name):
             return RealSet([Interval(negative, high, f"({last}")], name)
-        case (low, name) if is_name(name):
+        case (low, name) if is_name(name) and not _holds(low, name):
             return RealSet([Interval(low, positive, f"{first})")], name)
+        case (Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,))), Number(value=size)) if (
+            size.is_positive
+        ):
+            return RealSet([Interval(Number(-size), Number(size), _BRACKETS[signs[0]])], Expression(symbol))
+        case (Number(value=size), Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,)))) if (
+            size.is_positive
+        ):
+            below = Interval(negative, Number(-size), f"({last}")
+            return RealSet([below, Interval(Number(size), positive, f"{first})")], Expression(symbol))
     return None
+
+
+def _holds(value: Value, name: Value) -> bool:
+    """Whether a variable occurs in a value."""
+    if not (isinstance(value, Expression) and isinstance(name, Expression)):
+        return False
+    return bool(value.value.free_symbols & name.value.free_symbols)
 
 
 def same_set(ours: RealSet, golds: RealSet, equal: Equal) -> Rule | None:
@@ -140,12 +174,21 @@ def same_set(ours: RealSet, golds: RealSet, equal: Equal) -> Rule | None:
     if one is not None and one == other:
         return Rule.SET_OF_NUMBERS
     same_part = partial(_same_part, equal=equal)
-    return Rule.SET_OF_NUMBERS.when(paired(ours.parts, golds.parts, same_part))
+    return Rule.SET_OF_NUMBERS.when(paired(_one_set(ours.parts), _one_set(golds.parts), same_part))
+
+
+def _one_set(parts: Parts) -> list[Value]:
+    """Joins the finite sets of a union to one."""
+    points = [item for part in parts if isinstance(part, Several) for item in part.items]
+    found: list[Value] = [part for part in parts if isinstance(part, Interval)]
+    return [*found, Several("set", tuple(points))] if points or not found else found
 
 
 def _same_part(answer: Value, gold: Value, equal: Equal) -> bool:
+    if isinstance(answer, Several) and isinstance(gold, Several):
+        return paired(answer.items, gold.items, equal)
     if not (isinstance(answer, Interval) and isinstance(gold, Interval)):
-        return equal(answer, gold) is not None
+        return False
     ends = zip((answer.low, answer.high), (gold.low, gold.high), answer.brackets, gold.brackets, strict=True)
     return all(
         equal(one, other) and (ours == golds or is_infinite(other)) for one, other, ours, golds in ends

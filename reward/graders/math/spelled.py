@@ -1,4 +1,4 @@
-"""Reads what is compared by its spelling and no mathematics: names, words, formulas, numerals."""
+"""Reads what is compared by its spelling and no mathematics: names, words, formulas, times, dates, numerals."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import sympy
 
-from reward.graders.math import words
+from reward.graders.math import units, words
 from reward.graders.math.nodes import Node
+from reward.graders.math.quantities import unit_of
 from reward.graders.math.sets import EMPTY, REALS
 from reward.graders.math.tokens import is_phrase, plain
-from reward.graders.math.values import Number, OptionLetter, Text, Value
+from reward.graders.math.values import Clock, Number, OptionLetter, Quantity, Text, Value
 
 _PHRASES: dict[str, Value] = {
     "all real numbers": REALS,
@@ -24,24 +25,61 @@ _CAPITALS = ("yes", "no", "true", "false", "none", "both", "neither")
 def spelled(nodes: Sequence[Node]) -> Value | None:
     """Returns the value of nodes that are compared by their spelling; None for mathematics."""
     text = plain(nodes) or ""
-    if (found := _numeral(nodes) or _figure(nodes)) is not None:
+    if (found := _numeral(nodes) or _figure(nodes) or _literal(text)) is not None:
         return found
-    if (letter := words.option(text)) is not None:
-        return OptionLetter(letter)
-    if (formula := words.formula(text)) is not None:
-        return Text("formula", formula)
     letters, phrase = text.replace(" ", ""), words.phrase(text)
-    if re.fullmatch(r"[A-Z]{2,}", letters) and all(
-        node.kind in ("letter", "word", "space") for node in nodes
+    is_run = all(node.kind in ("letter", "word", "space") for node in nodes)
+    is_word = text.lower() in _CAPITALS
+    if (
+        is_run
+        and not is_word
+        and re.fullmatch(r"[A-Z]{2,}", letters)
+        and phrase in (text, text.lower(), None)
     ):
-        is_word = text.lower() in _CAPITALS or phrase not in (text, text.lower(), None)  # YES, DNE
-        return Text("words", phrase) if phrase is not None and is_word else Text("name", text)
+        return Text("name", text)
     if text.lower() in ("infinity", "infinite", "+infinity"):
         return Number(sympy.oo)
+    is_loud = (is_run and is_word) or (text.isalpha() and phrase not in (text, text.lower()))  # YES, DNE
+    if phrase is not None and text.isupper() and is_loud:
+        return Text("words", phrase)
+    if (amount := _amount(text.split())) is not None:
+        return amount
     if phrase is None or len(letters) < 2 or {"and", "or"} & {*phrase.split()} - {*_PHRASES}:
         return None
     is_upright = any(node.kind == "word" for node in nodes)
     return _PHRASES.get(phrase, Text("words", phrase)) if is_upright or is_phrase(text) else None
+
+
+def _literal(text: str) -> Value | None:
+    """Returns an option without its text, a chemical formula, a date or a time of day."""
+    if (letter := words.option(text)) is not None:
+        return OptionLetter(letter)
+    number = re.match(r"[-\d.,]+\s*", text)
+    is_amount = (
+        number is not None and units.parse(text[number.end() :]) is not None
+    )  # 9000 Pa is no chemistry
+    is_amount = is_amount or re.fullmatch(r"\d+ ?[A-Z][a-z]", text) is not None
+    if not is_amount and (formula := words.formula(text)) is not None:
+        return Text("formula", formula)
+    if (date := words.date(text)) is not None:
+        return Text("date", date)
+    if (clock := words.clock(text)) is None:
+        return None
+    digits = re.fullmatch(r"(\d+):(\d\d)", text)  # 15:21 may be a ratio
+    return Clock(int(digits[1]) * 60 + int(digits[2])) if digits else Clock(*clock)
+
+
+def _amount(pieces: Sequence[str]) -> Value | None:
+    """Returns an amount whose number is a word, too: `five apples`."""
+    for end in range(1, len(pieces)):
+        size, noun = words.number(" ".join(pieces[:end])), " ".join(pieces[end:])
+        if (
+            size is not None
+            and words.noun(noun) is not None
+            and (unit := unit_of([Node("word", noun)])) is not None
+        ):
+            return Quantity(Number(sympy.Integer(size)), unit)
+    return None
 
 
 def _figure(nodes: Sequence[Node]) -> Text | None:
@@ -57,6 +95,6 @@ def _numeral(nodes: Sequence[Node]) -> Text | None:
         return None
     body = nodes[1:-2] if len(nodes) > 3 and (nodes[0].text, nodes[-2].text) == ("(", ")") else nodes[:-1]
     digits, base = (plain(part) or "" for part in (body, nodes[-1].parts[0]))
-    base = str(words.NUMBER_WORDS.get(base, base))
+    base = str(words.number(base)) if base.isalpha() else base
     is_numeral = re.fullmatch(r"-?[0-9A-F ]*\d[0-9A-F ]*", digits) and base.isdigit()
     return Text("numeral", f"{digits.replace(' ', '')}_{base}") if is_numeral else None

@@ -1,7 +1,7 @@
 r"""Says what the letters and digits of a page stand for, before the grammar of `reading` sees them.
 
 Letters in a row are a word, a unit behind a number, a function's name, or a product. Digits are joined to one number
-(`1,234`, `10 000`), and `1.2e5` becomes what it means.
+(`1,234`, `10 000`), and `7 3/4`, `1.2e5` and `sqrt(2)` become what they mean.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from reward.graders.math import units, words
 from reward.graders.math.commands import names
-from reward.graders.math.nodes import Node
+from reward.graders.math.nodes import Node, Unreadable, closing, stripped
 
 JOINING = names("and or if for when where by to minus plus times mod with than as")
 """Words that join values. In a product of letters they stand only between spaces."""
@@ -22,6 +22,8 @@ _FUNCTIONS = (
 )  # fmt: skip
 _GREEK = names("pi infty alpha beta gamma delta theta lambda sigma omega phi rho tau epsilon")
 _NAMED = {"infinity": "\\infty", "oo": "\\infty"} | {name: f"\\{name}" for name in _GREEK}
+_ROOTS = ("sqrt", "cbrt")
+_SHORT_NOUNS = ("BC", "AD", "BCE", "CE", "up")
 _VOWELS = frozenset("aeiouyAEIOUY")
 _COMMON = names(
     "yes no not the odd even one two six ten men day sum all any none true red blue cat dog max min"
@@ -32,6 +34,7 @@ _PLAIN = {
     "\\rightleftharpoons": "<->", "\\bullet": "·", "\\{": "{", "\\}": "}",
 }  # fmt: skip
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:( )\d{3}(?: \d{3})*|(?:,\d{3})+)(?:\.\d+)?(?![\d,]| \d)", re.ASCII)
+_MIXED = re.compile(r"(\d+) (\d+) ?/ ?(\d+)(?![\d.])", re.ASCII)
 _SCIENTIFIC = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(?:E([+-]?)(\d{1,3})|e([+-]?)(\d{1,3}))(?![\w.])", re.ASCII)
 _LONGEST_TEXT = 300
 _LONGEST_NUMBER = 40
@@ -46,6 +49,9 @@ def plain(nodes: Iterable[Node]) -> str | None:
             case "sup" | "sub":
                 inner = plain(node.parts[0])
                 found += f"{'^' if node.kind == 'sup' else '_'}{{{inner}}}" if inner is not None else "\\"
+            case "frac" if any(item.kind == "word" for item in node.parts[1]):  # m/s
+                above, below = map(plain, node.parts)
+                found += f"{above}/({below})" if above is not None and below is not None else "\\"
             case "frac" | "binom" | "sqrt" | "accent" | "mod" | "group" | "matrix" | "cell" | "function":
                 return None
             case _:
@@ -64,14 +70,35 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
         end = next((place for place, node in enumerate(rest) if not _is_bare(node)), len(rest))
         if (length := _greek_unit(rest, found)) > 0:
             found.append(Node("word", (plain(rest[:length]) or "").replace(" ", "")))
-        elif end > 1:
+        elif end > 1 or (end == 1 and _is_unit_before_noun(rest, found)):
             length = end
             found += _run(rest[:end], found, rest[end:])
         else:
             length, node = 1, rest[0]
-            found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
+            is_function = node.kind == "word" and node.text in (*_FUNCTIONS, "cis")
+            if is_function and not (behind_number(found) and units.parse(node.text) is not None):
+                node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
+            if node == Node("letter", "x") and _is_times(found, rest):
+                node = Node("sign", "\\times")
+            if not (node.kind == "word" and _is_ordinal(before, node.text)):
+                found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
         del rest[:length]
-    return _with_whole_numbers(found)
+    return _with_roots(_with_whole_numbers(found))
+
+
+def _is_ordinal(before: Node | None, ending: str) -> bool:
+    """Whether an ending makes an ordinal of a number: 21st, 12th, but not 26st, a product."""
+    if before is None or before.kind != "number":
+        return False
+    number = before.text
+    usual = "th" if number[-2:-1] == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
+    return ending == usual
+
+
+def _is_times(before: Sequence[Node], rest: Sequence[Node]) -> bool:
+    """Whether a letter x stands between a number and a power of ten: 1.6 x 10^-19."""
+    kinds = [node.kind for node in (*stripped(before)[-1:], *stripped(rest[1:])[:2])]
+    return kinds == ["number", "number", "sup"]
 
 
 def _is_bare(node: Node) -> bool:
@@ -83,6 +110,17 @@ def _is_upright_variable(node: Node, before: Node | None) -> bool:
     is_letter = node.kind == "word" and len(node.text) == 1 and node.text.isalpha()
     is_factor = before is not None and before.kind in ("number", "letter", "close")
     return is_letter and is_factor and units.parse(node.text) is None
+
+
+def _is_unit_before_noun(nodes: Sequence[Node], before: Sequence[Node]) -> bool:
+    """Whether a letter between spaces is the unit in `16 m north`."""
+    kinds = [node.kind for node in (*before[-1:], *nodes[1:2])]
+    if kinds != ["space", "space"] or not behind_number(before):
+        return False
+    if nodes[2:3] and nodes[2].kind == "number":  # 2 h 30 min
+        return units.parse(nodes[0].text) is not None
+    following = itertools.takewhile(lambda node: _is_bare(node) or node.kind == "word", nodes[2:])
+    return is_noun("".join(node.text for node in following))
 
 
 def _greek_unit(nodes: Sequence[Node], before: Sequence[Node]) -> int:
@@ -102,10 +140,12 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
     last = before[-1].kind if before else ""
     if behind_number(before):
         is_unit = last == "space" and (units.parse(text) is not None or is_noun(text))
-        if is_unit or text in units.BARE:
+        if is_unit or units.is_bare_symbol(text):
             return [Node("word", text)]
     if text in _NAMED:
         return [Node("letter", _NAMED[text])]
+    if text in _ROOTS:
+        return [Node("function", text)]
     for name in _FUNCTIONS:
         if text == name or (text.startswith(name) and len(text) == len(name) + 1 and len(name) > 2):  # sinx
             return [Node("function", f"\\{name}"), *run[len(name) :]]
@@ -126,8 +166,9 @@ def behind_number(nodes: Sequence[Node]) -> bool:
 
 
 def is_noun(text: str) -> bool:
-    """Whether letters behind a number and a space are a word: 20 apples."""
-    return len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text)
+    """Whether letters behind a number and a space are a word: 20 apples, 500 BC."""
+    is_long = len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text) and text not in _FUNCTIONS
+    return is_long or text in _SHORT_NOUNS
 
 
 def is_word(text: str) -> bool:
@@ -152,7 +193,7 @@ def is_phrase(text: str) -> bool:
 
 
 def _with_whole_numbers(nodes: Sequence[Node]) -> list[Node]:
-    """Joins thousands (in brackets only with spaces), and writes e-notation as mathematics."""
+    """Joins thousands (in brackets only with spaces), and writes mixed numbers and e-notation as mathematics."""
     found: list[Node] = []
     rest, depth = [*nodes], 0
     while rest:
@@ -177,6 +218,9 @@ def _whole_number(text: str, depth: int) -> tuple[list[Node], int]:
     """Returns the nodes of the number that a text begins with, and how many characters it takes; 0 for none."""
     if (match := _THOUSANDS.match(text)) and (depth <= 0 or match[1]):
         return [Node("number", re.sub("[ ,]", "", match[0]))], match.end()
+    if match := _MIXED.match(text):
+        parts = tuple((Node("number", digits),) for digits in match.groups()[1:])
+        return [Node("number", match[1]), Node("frac", "", parts)], match.end()
     if match := _SCIENTIFIC.match(text):
         sign, exponent = match[2] or match[4] or "", match[3] or match[5]
         is_measured = re.match(r"\s*[A-Za-z]", text[match.end() :]) is not None
@@ -186,3 +230,22 @@ def _whole_number(text: str, depth: int) -> tuple[list[Node], int]:
             ten = (Node("number", "10"), Node("sup", "", (power,)))
             return [Node("number", match[1]), Node("sign", "\\times"), *ten], match.end()
     return [], 0
+
+
+def _with_roots(nodes: Sequence[Node]) -> list[Node]:
+    """Writes sqrt(2) and sqrt 2 as roots."""
+    found: list[Node] = []
+    rest = [*nodes]
+    while rest:
+        node = rest.pop(0)
+        if node.kind != "function" or node.text not in _ROOTS:
+            found.append(node)
+            continue
+        rest = stripped(rest)
+        end = closing(rest) if rest and rest[0].kind == "open" else 0 if rest else None
+        if end is None:
+            raise Unreadable("a root lacks its argument")
+        index = ((Node("number", "3"),),) if node.text == "cbrt" else ()
+        found.append(Node("sqrt", "", (tuple(rest[1:end] if end else rest[:1]), *index)))
+        del rest[: end + 1]
+    return found

@@ -2,14 +2,14 @@
 
 A unit is a scale and a dimension, so `N` is `kg m/s^2`, `L` is `dm^3` and 500 cm are 5 m. Symbols keep their case (mW
 is not MW, M is not m); words do not (Meters). Currencies, percent, angles, bits and counted nouns are dimensions of
-their own. So are °C and °F.
+their own. So are °C and °F, except in products: one kelvin more is one degree Celsius more.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
@@ -30,11 +30,19 @@ _SYMBOL_PREFIXES = tuple(prefix for prefix in _SIZES if len(prefix) < 3 and pref
 _WORD_PREFIXES = tuple(prefix for prefix in _SIZES if len(prefix) > 2)
 
 _TABLE = files("reward").joinpath("data/units.txt").read_text(encoding="utf-8")
-BARE = names(
+_JOINED = {
+    "Nm": "N m", "kNm": "kN m", "Ns": "N s", "Js": "J s", "Jkg": "J kg", "kJkg": "kJ kg", "Jmol": "J mol",
+    "kJmol": "kJ mol", "Pas": "Pa s", "kgm": "kg m", "kgms": "kg m s", "Wm": "W m", "Vm": "V m", "Vs": "V s",
+    "As": "A s", "Ah": "A h", "mAh": "mA h", "Am": "A m", "Cm": "C m", "Tm": "T m", "Ωm": "Ω m", "ms": "m s",
+    "kmh": "km h", "gmol": "g mol", "gcm": "g cm", "molL": "mol L",
+}  # fmt: skip
+"""Symbols written without a space between them, where they are no unit of their own."""
+_BARE = names(
     "cm mm km kg lbs Hz kHz MHz GHz Pa kPa MPa eV keV MeV GeV kJ MJ kW MW kV mL kcal dB kB KB MB GB TB kN MN mol mmol "
     "ft yd lb oz"
 )
 """Symbols that nobody writes for a product of variables; nm, mg, ms, pm, cd, in and mi are left out."""
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _TEMPERATURE = re.compile(
     r"(?:°|\b(?i:deg(?:rees?)?))\s*+(?:(?P<C>C\b|(?i:celsius|centigrade)\b)|(?P<F>F\b|(?i:fahrenheit)\b)"
     r"|(?P<K>K\b|(?i:kelvins?)\b))"
@@ -47,23 +55,68 @@ _FACTOR = re.compile(  # possessive throughout: no text makes it try the same ch
 )
 _LENGTHS = names("m cm mm km dm nm in ft yd mi s")
 """Symbols whose power may stand without `^`: cm2."""
-_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
+
+
+_ALSO_MEANT = {"C": "celsius", "F": "fahrenheit", "pound": "pound", "pounds": "pound"}
+"""Dimensions that these names have too: 25 C for 25 °C, 5 pounds for £5."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit: its scale in SI base units, and the exponents of its dimensions.
+    """A unit: its name as written (not compared), its scale in SI base units, and the exponents of its dimensions.
 
-    Example: parse("km/h") -> Unit(Fraction(5, 18), (("m", 1), ("s", -1)))
+    Example: parse("km/h") -> Unit("km/h", Fraction(5, 18), (("m", 1), ("s", -1)))
     """
 
+    name: str = field(compare=False)
     scale: Fraction
     dimension: tuple[tuple[str, int], ...]
 
 
+def factor(one: Unit, other: Unit) -> Fraction | None:
+    """Returns how many of the other unit one is: 100 for m and cm; None if they do not measure the same."""
+    for first, second in ((one, other), (other, one)):
+        meant = _ALSO_MEANT.get(first.name.lower() if len(first.name) > 1 else first.name)
+        if meant is not None and second.dimension == ((meant, 1),):
+            return 1 / second.scale if first is one else second.scale
+    optional = _optional(one, other) | _optional(other, one)
+    if {*one.dimension} - optional != {*other.dimension} - optional:
+        return None
+    return one.scale / other.scale
+
+
+def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
+    """Returns the dimensions of a unit that need not stand in the other: what is counted (mol of electrons, mol), and
+    the radian of an angular speed (rad/s, 1/s; but not Hz)."""
+    others = {name.partition(":")[0] for name, _ in other.dimension}
+    if re.search("hz|hertz", other.name, re.IGNORECASE):
+        others.add("angle")
+    optional = {"noun"} - others | ({"radian"} if others.isdisjoint(("radian", "angle")) else set())
+    return {
+        item
+        for item in unit.dimension
+        if item[0].partition(":")[0] in optional
+        and len(unit.dimension) > 1
+        and (item[1] > 0 or item[0] == "radian")
+    }
+
+
 def counted(stem: str) -> Unit:
     """Returns the unit of things that are counted: `apple` in 20 apples."""
-    return Unit(Fraction(1), ((f"noun:{stem}", 1),))
+    return Unit(stem, Fraction(1), ((f"noun:{stem}", 1),))
+
+
+def known(name: str) -> Unit:
+    """Returns the unit of a name that the table has."""
+    return _SYMBOLS.get(name) or _WORDS[name]
+
+
+def is_bare_symbol(text: str) -> bool:
+    """Whether letters behind a number in mathematics are a unit and no product of variables."""
+    return text in _BARE or (
+        len(text) > 3 and text.isalpha() and (text.islower() or text[1:].islower()) and text.lower() in _WORDS
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -73,11 +126,13 @@ def parse(text: str) -> Unit | None:
     if not name or len(name) > _LONGEST:
         return None
     normal = _normal(name)
-    return _product(normal) or _with_nouns(normal)
+    found = _product(normal) or _with_nouns(normal)
+    return None if found is None else Unit(name, found.scale, found.dimension)
 
 
 def _normal(text: str) -> str:
     """Spells signs, exponents and words of several parts as the table does."""
+    text = re.sub(r"[⁻⁺]?+[⁰¹²³⁴⁵⁶⁷⁸⁹]++", lambda found: "^" + found[0].translate(_SUPERSCRIPTS), text)
     text = unicodedata.normalize("NFKC", text.replace("º", "°").replace("˚", "°")).replace("−", "-")
     text = re.sub(r"\s*+(?:\^|\*\*)\s*+(?:[{(]\s*+([-+]?\d)\s*+[)}])?", r"^\1", text)
     text = _TEMPERATURE.sub(lambda found: f" {_SCALES[str(found.lastgroup)]} ", text)
@@ -105,17 +160,19 @@ def _product(text: str) -> Unit | None:
             if (needs_name and factors) or before > 1 or (sign < 0 and opened):
                 return None
             sign, needs_name = -1, True
-        elif word > 1:
+        elif word > 1 and name.lower() not in ("squared", "cubed"):
             before, needs_name = word, True
-        elif name in ")*·⋅×":
+        elif name in ")*·⋅×" or word > 1:
             if needs_name or (name == ")" and not opened):
                 return None
-            if name == ")":
+            if word > 1:
+                factors[-1] = (factors[-1][0], factors[-1][1] * word)
+            elif name == ")":
                 is_over = opened.pop() != sign  # (m/s) may stand alone, but nothing may follow
             else:
                 needs_name = True
-        elif new := _named_unit(name, found):
-            factors.append((new[0], sign * before * new[1]))
+        elif new := _factors(name, found):
+            factors += [(unit, sign * before * power) for unit, power in new]
             before, needs_name = 1, False
         else:
             return None
@@ -123,29 +180,42 @@ def _product(text: str) -> Unit | None:
 
 
 def _with_nouns(text: str) -> Unit | None:
-    """Returns a unit with a counted noun in it: `people per km^2`, `dollars per apple`, `per person`."""
+    """Returns a unit with counted nouns in it: `people per km^2`, `dollars per apple`, `mol of electrons`, `g NaCl`."""
     over, slash, under = text.partition("/")
-    if not slash or "/" in under:
+    if "/" in under:
         return None
-    factors: list[tuple[Unit, int]] = []
-    for side, power in ((over, 1), (under, -1)):
-        stem = words.noun(side)
-        unit = _product(side) or (counted(stem) if stem else None)
-        if unit is not None:
-            factors.append((unit, power))
-        elif side.strip() or power < 0:
-            return None
-    return _multiplied(factors)
+    top = _product(over) or _of_something(over) or (_only_noun(over) if slash else None)
+    bottom = (_product(under) or _of_something(under) or _only_noun(under)) if slash else None
+    if (top is None and over.strip()) or (bottom is None and slash) or not (top or bottom):
+        return None
+    return _multiplied([(unit, power) for unit, power in ((top, 1), (bottom, -1)) if unit])
 
 
-def _named_unit(name: str, found: re.Match[str]) -> tuple[Unit, int] | None:
-    """Returns the unit of one token with its exponent; None if it is no unit."""
+def _of_something(text: str) -> Unit | None:
+    name, of, thing = text.partition(" of ")
+    if not of:
+        name, _, thing = text.rpartition(" ")
+    unit = _product(name)
+    stem = (of and words.noun(thing)) or words.formula(thing)
+    return _multiplied([(unit, 1), (counted(stem), 1)]) if unit and stem else None
+
+
+def _only_noun(text: str) -> Unit | None:
+    stem = words.noun(text)
+    return counted(stem) if stem else None
+
+
+def _factors(name: str, found: re.Match[str]) -> list[tuple[Unit, int]]:
+    """Returns the units in one token with their exponents; nothing if it is no unit."""
     power = int(found["power"] or 1)
     if found["power"] and not found["mark"] and power > 0 and name not in _LENGTHS:
-        return None
-    is_usual = name.islower() or name.isupper() or name[1:].islower() or "_" in name
+        return []
+    is_usual = name.islower() or name.isupper() or name[1:].islower() or "_" in name or name in _MIXED
     unit = _SYMBOLS.get(name) or (_WORDS.get(name.lower()) if is_usual else None)
-    return (unit, power) if unit else None
+    if name in _JOINED and (unit is None or power < 0):  # nobody means `per millisecond` by ms^-1
+        first, *others = (_SYMBOLS[part] for part in reversed(_JOINED[name].split()))
+        return [(first, power), *((other, 1) for other in others)]
+    return [(unit, power)] if unit else []
 
 
 def _multiplied(factors: list[tuple[Unit, int]]) -> Unit:
@@ -155,7 +225,18 @@ def _multiplied(factors: list[tuple[Unit, int]]) -> Unit:
         scale *= unit.scale**power
         for name, exponent in unit.dimension:
             dimensions[name] = dimensions.get(name, 0) + exponent * power
-    return Unit(scale, tuple(sorted(item for item in dimensions.items() if item[1])))
+    is_compound = (
+        sum(exponent != 0 and not name.startswith("noun:") for name, exponent in dimensions.items()) > 1
+    )
+    for name, size in (("celsius", Fraction(1)), ("fahrenheit", Fraction(5, 9))):
+        if (power := dimensions.get(name, 0)) and (is_compound or power != 1):
+            scale *= size**power
+            dimensions["K"] = dimensions.get("K", 0) + dimensions.pop(name)
+    return Unit("", scale, tuple(sorted(item for item in dimensions.items() if item[1])))
+
+
+_MIXED: set[str] = set()
+"""Words that are written in both cases: mmHg."""
 
 
 def _fill() -> None:
@@ -179,6 +260,7 @@ def _fill() -> None:
             name, star, _ = entry.partition("*")
             for prefix in ("", *_WORD_PREFIXES) if star else ("",):
                 size = _scaled(unit, Fraction(10) ** _SIZES[prefix]) if prefix else unit
+                _MIXED.update({prefix + name} if name != name.lower() else ())
                 end = "es" if name.endswith(("s", "x", "ch")) else "s"
                 _WORDS.update(dict.fromkeys((prefix + name.lower(), prefix + name.lower() + end), size))
                 if name.endswith("y"):
@@ -194,13 +276,13 @@ def _defined(definition: str) -> Unit:
         elif part[0].isdigit():
             scale *= Fraction(part) ** sign
         else:
-            base = Unit(Fraction(1), ((part.removeprefix("!"), 1),))
+            base = Unit("", Fraction(1), ((part.removeprefix("!"), 1),))
             factors.append(((None if part[0] == "!" else _product(part)) or base, sign))
     return _scaled(_multiplied(factors), scale)
 
 
 def _scaled(unit: Unit, scale: Fraction) -> Unit:
-    return Unit(unit.scale * scale, unit.dimension)
+    return Unit("", unit.scale * scale, unit.dimension)
 
 
 _SYMBOLS: dict[str, Unit] = {}

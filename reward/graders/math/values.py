@@ -80,9 +80,10 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The rows of a matrix."""
+    """A matrix, or the rows of several cases (`kind`: "matrix", "cases")."""
 
     rows: tuple[tuple[Value, ...], ...]
+    kind: str = "matrix"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,14 @@ class Ratio:
     """The terms of a ratio, 2 : 3 : 4."""
 
     terms: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time of day: minutes since midnight, and "am", "pm" or "" if neither is said."""
+
+    minutes: int
+    half: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ class OptionLetter:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What is compared by its spelling. `kind`: "words", "formula" (chemistry), "name" (of points, upper case),
+    """What is compared by its spelling. `kind`: "words", "formula" (chemistry), "name" (of points, upper case), "date",
     "numeral" (digits with their base), "page" (anything else that is shown, equal only to itself)."""
 
     kind: str
@@ -119,6 +128,7 @@ Value = (
     | Several
     | Matrix
     | Ratio
+    | Clock
     | OptionLetter
     | Text
 )
@@ -145,11 +155,14 @@ def number_or_expression(value: Any) -> Number | Expression:
 
 
 def put(value: Value, variable: Any, other: Any) -> Value:
-    """Returns a value with a variable of sympy replaced, also in the sides of a relation."""
+    """Returns a value with a variable of sympy replaced, also in the parts of relations and of several values."""
     match value:
         case Expression():
             return Expression(value.value.subs(variable, other), value.pending)
         case Relation():
             sides = tuple(put(side, variable, other) for side in value.sides)
             return Relation(sides, value.signs, value.modulus)
+        case Several():
+            items = tuple(put(item, variable, other) for item in value.items)
+            return Several(value.kind, items, value.brackets)
     return value

@@ -1,4 +1,4 @@
-"""Nodes as they are meant: with commas, with each choice of a double sign, with decimal logarithms."""
+"""Nodes as they are meant: without a hedge or a remark, with commas, with each choice of a double sign."""
 
 from __future__ import annotations
 
@@ -9,15 +9,46 @@ from reward.graders.math.nodes import (
     Node,
     Nodes,
     Unreadable,
+    closing,
     is_comma,
+    is_sign_of,
+    is_word_of,
     split,
     stripped,
 )
 
-_DOUBLE = Node("sign", "\\pm")
+_HEDGES = ("exactly", "approximately", "approx", "about", "around", "roughly")
+"""Words in front of a value that say nothing about it."""
+_DOUBLE = (Node("sign", "\\pm"), Node("sign", "\\mp"))
 _MOST_SIGNS = 3
 CONDITIONS = ("if", "for", "when", "where")
 INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
+
+
+def without_hedge(nodes: Sequence[Node]) -> Sequence[Node] | None:
+    """Returns nodes without `about` in front or `only` behind, as a word or letter by letter; None if none is there."""
+    for word, length in [(hedge, size) for hedge in _HEDGES for size in (1, len(hedge))]:
+        if _written(nodes[:length]).lower() == word and len(nodes) > length:
+            return nodes[length + (nodes[length].text == ".") :]
+    for length in (1, len(" only")):
+        if len(nodes) > length and _written(nodes[-length:]).strip() == "only":
+            return nodes[:-length]
+    return None
+
+
+def _written(nodes: Iterable[Node]) -> str:
+    return "".join(node.text for node in nodes)
+
+
+def without_remark(nodes: list[Node]) -> list[Node]:
+    """Reads `0.5 (or 1/2)` as `0.5 or 1/2`, and `k\\pi (k \\in \\mathbb{Z})` with a comma."""
+    for place in range(1, len(nodes) - 2):
+        is_last = nodes[place].kind == "open" and closing(nodes[place:]) == len(nodes) - place - 1
+        if is_last and nodes[-2].text in INTEGERS and any(map(is_sign_of("\\in"), nodes[place:])):
+            return [*nodes[:place], Node("comma", ","), *nodes[place + 1 : -1]]
+        if is_last and is_word_of("or")(nodes[place + 1]):
+            return [*nodes[:place], *nodes[place + 1 : -1]]
+    return nodes
 
 
 def with_commas(nodes: Sequence[Node]) -> list[Node]:
@@ -31,24 +62,40 @@ def with_commas(nodes: Sequence[Node]) -> list[Node]:
     return found
 
 
+def case_nodes(cell: Node) -> list[Node]:
+    """Returns the nodes of one of several cases without its comma and its `if`."""
+    nodes = stripped(cell.parts[0])
+    while nodes and (is_comma(nodes[-1]) or nodes[-1].text == "."):
+        nodes = stripped(nodes[:-1])
+    return nodes[1:] if nodes and is_word_of(*CONDITIONS)(nodes[0]) else nodes
+
+
 def sign_choices(nodes: Sequence[Node]) -> list[list[Node]]:
-    """Returns nodes for all choices of signs, none if no sign is double. Raises Unreadable if there are too many."""
-    count = _num_double(nodes)
-    if count > _MOST_SIGNS:
+    """Returns nodes for all choices of signs, none if no sign is double. With a sign of minus or plus, two signs are
+    one choice. Raises Unreadable if there are too many."""
+    signs = [*_double_signs(nodes)]
+    if len(signs) > _MOST_SIGNS:
         raise Unreadable("it has too many signs of plus or minus")
-    choices = itertools.product("+-", repeat=count) if count else ()
+    choices = [*itertools.product("+-", repeat=len(signs))] if signs else []
+    if "\\mp" in signs:
+        pairs = ["+-" if sign == "\\pm" else "-+" for sign in signs]
+        choices = [*zip(*pairs, strict=True)]
     return [_with_signs(nodes, iter(choice)) for choice in choices]
 
 
-def _num_double(nodes: Iterable[Node]) -> int:
-    return sum((node == _DOUBLE) + sum(map(_num_double, node.parts)) for node in nodes)
+def _double_signs(nodes: Iterable[Node]) -> Iterator[str]:
+    for node in nodes:
+        if node in _DOUBLE:
+            yield node.text
+        for part in node.parts:
+            yield from _double_signs(part)
 
 
 def _with_signs(nodes: Iterable[Node], choice: Iterator[str]) -> list[Node]:
     """Returns nodes with each sign of plus or minus replaced by the next one of the choice."""
     found = []
     for node in nodes:
-        text = next(choice) if node == _DOUBLE else node.text
+        text = next(choice) if node in _DOUBLE else node.text
         found.append(Node(node.kind, text, tuple(tuple(_with_signs(part, choice)) for part in node.parts)))
     return found
 

@@ -1,4 +1,4 @@
-"""Answers in words: phrases, counted nouns, chemical formulas and option letters.
+"""Answers in words: phrases, counted nouns, numbers in words, chemical formulas, option letters, times and dates.
 
 Each function takes the plain text of a whole answer, or of what stands behind its number. It returns one canonical
 spelling, so that two answers of one meaning are equal texts, or None if the text is anything else.
@@ -15,6 +15,8 @@ from importlib.resources import files
 
 from reward.graders.math.commands import names
 
+_LONGEST = 300
+
 
 # --------------------------------------------------------------------------------- numbers in words
 def _values(text: str, ends: tuple[str, ...] = ("", "s")) -> dict[str, Fraction]:
@@ -22,22 +24,35 @@ def _values(text: str, ends: tuple[str, ...] = ("", "s")) -> dict[str, Fraction]
     return {word + end: Fraction(value) for value, word in pairs for end in ends}
 
 
-NUMBER_WORDS: dict[str, Fraction] = (
-    _values(
-        "0 zero 1 one 2 two 3 three 4 four 5 five 6 six 7 seven 8 eight 9 nine 10 ten 11 eleven 12 twelve 13 thirteen "
-        "14 fourteen 15 fifteen 16 sixteen 17 seventeen 18 eighteen 19 nineteen 20 twenty 30 thirty 40 forty 50 fifty "
-        "60 sixty 70 seventy 80 eighty 90 ninety",
-        ends=("",),
-    )
-    | _values(
-        "12 dozen 100 hundred 1000 thousand 1000000 million 1000000000 billion 1000000000000 trillion 1/2 half "
-        "1/4 quarter 1/3 third 1/4 fourth 1/5 fifth 1/6 sixth 1/7 seventh 1/8 eighth 1/9 ninth 1/10 tenth "
-        "1/11 eleventh 1/12 twelfth 1/20 twentieth 1/100 hundredth 1/1000 thousandth 1/1000000 millionth "
-        "1/1000000000 billionth"
-    )
-    | {"halves": Fraction(1, 2)}
+_SMALL = _values(
+    "0 zero 1 one 2 two 3 three 4 four 5 five 6 six 7 seven 8 eight 9 nine 10 ten 11 eleven 12 twelve 13 thirteen "
+    "14 fourteen 15 fifteen 16 sixteen 17 seventeen 18 eighteen 19 nineteen 20 twenty 30 thirty 40 forty 50 fifty "
+    "60 sixty 70 seventy 80 eighty 90 ninety",
+    ends=("",),
 )
+_MULTIPLES = _values(
+    "12 dozen 100 hundred 1000 thousand 1000000 million 1000000000 billion 1000000000000 trillion"
+)
+_PARTS = _values(
+    "1/2 half 1/4 quarter 1/3 third 1/4 fourth 1/5 fifth 1/6 sixth 1/7 seventh 1/8 eighth 1/9 ninth 1/10 tenth 1/11 "
+    "eleventh 1/12 twelfth 1/20 twentieth 1/100 hundredth 1/1000 thousandth 1/1000000 millionth 1/1000000000 "
+    "billionth"
+) | {"halves": Fraction(1, 2)}
+NUMBER_WORDS: dict[str, Fraction] = _SMALL | _MULTIPLES | _PARTS
 """Every number word with its value: `three`, `dozen`, `thousand`, `half`, `thirds`."""
+
+
+def number(text: str) -> int | None:
+    """Returns the whole number below a hundred that words name.
+
+    Example: number("twenty-one") -> 21
+    """
+    first, *others = [_SMALL.get(word) for word in text.lower().replace("-", " ").split()] or [None]
+    if first is None or not others:
+        return None if first is None else int(first)
+    second = others[0]
+    is_sum = len(others) == 1 and second is not None and first >= 20 and 0 < second < 10
+    return int(first + second) if is_sum and second is not None else None
 
 
 # --------------------------------------------------------------------------------- phrases and nouns
@@ -48,7 +63,16 @@ _SHORT = names("no on up in of if it is he we us so at to by or an as do go me m
 """The words of two letters; other pairs of letters are mathematics."""
 _TABLES = json.loads(files("reward").joinpath("data/words.json").read_text(encoding="utf-8"))
 _SPELLINGS = tuple((re.compile(pattern), american) for pattern, american in _TABLES["american"].items())
-_SAME = {other: phrase for phrase, others in _TABLES["synonyms"].items() for other in others}
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_MONTH = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {
+    "sept": 9
+}
+_SAME = {other: phrase for phrase, others in _TABLES["synonyms"].items() for other in others} | {
+    short: _MONTHS[number - 1] for short, number in _MONTH.items()
+}
 
 
 @lru_cache(maxsize=4096)
@@ -58,6 +82,8 @@ def phrase(text: str) -> str | None:
 
     Example: phrase("The Mitochondria.") -> "mitochondria"
     """
+    if len(text) > _LONGEST:
+        return None
     bare = " ".join(unicodedata.normalize("NFKC", text).replace("’", "'").split())
     bare = re.sub(r"(?<=[^\W\d_])\.(?=\s|$)|\s(?=\([IVX]+\))", "", bare)
     if not _WORDS.fullmatch(bare):
@@ -92,6 +118,7 @@ _FUNCTION_WORDS = names(
     "true yes twice thrice double triple half reciprocal inverse opposite fewer less more gross score"
 ) | (frozenset(NUMBER_WORDS) - {"quarter", "quarters"})
 """Words that make what stands behind a number more than the name of what is counted."""
+_DIRECTIONS = names("BC AD BCE CE up")
 _CHANGING = names(
     "not no never nor neither minus plus times than less more most least fewer at over squared cubed half twice double "
     "negative opposite reciprocal inverse or except without wrong incorrect false isn't aren't"
@@ -110,7 +137,8 @@ def noun(text: str) -> str | None:
 
     Example: noun("red balls") -> "red ball"
     """
-    bare = re.sub(r"(?:^|\s)(?:in total|in all|altogether)$", "", text.strip().removesuffix("."))
+    bare = text.strip().removesuffix(".") if len(text) <= _LONGEST else ""
+    bare = re.sub(r"(?:^|\s)(?:in total|in all|altogether)$", "", bare)
     words = re.split(r"[\s-]+", bare.replace("’", "'"))
     if len(words) > 4 or bare in ("square", "cubic"):
         return None
@@ -119,7 +147,7 @@ def noun(text: str) -> str | None:
         is_noun = (
             re.fullmatch(r"[^\W\d_][a-zà-ÿ]{2,}(?:'[a-z]*)?", word) and word.lower() not in _FUNCTION_WORDS
         )
-        if not (is_noun or (word == "of" and 0 < place < len(words) - 1)):
+        if not (is_noun or word in _DIRECTIONS or (word == "of" and 0 < place < len(words) - 1)):
             return None
         stems.append(_stem(word.lower()) if is_noun else word)
     return " ".join(stems)
@@ -143,13 +171,25 @@ _ELEMENTS = names(
 _NO_FORMULAS = names("No In As At He Be Am Pa NO ON OK IN")
 """Words and units that are spelled like a formula."""
 _DIATOMIC = names("H2 N2 O2 O3 F2 I2 P4 S8")
-_CHARGE = re.compile(r"\^\{(\d{0,2}[+-])\}")
+_ARROWS = {
+    "<->": ("<=>", "⇌", "⇄", "↔", "<->", "\\rightleftharpoons", "\\leftrightarrow", "\\rightleftarrows"),
+    "<-": ("\\leftarrow", "\\longleftarrow", "←", "<-"),
+    "->": ("\\longrightarrow", "\\rightarrow", "\\to", "→", "⟶", "->", "=>", "⇒", "="),
+}
+_ARROW = {text: arrow for arrow, texts in _ARROWS.items() for text in texts}
+_AN_ARROW = re.compile("|".join(re.escape(text) + r"(?![A-Za-z])" * text[-1].isalpha() for text in _ARROW))
+_UNWRAP = re.compile(
+    r"\\(?:ce|text|textrm|textbf|mathrm|mathbf|mbox|rm)\b\s*+|\\[,;:! ]|[$~]|\\(?:left|right)(?![a-z])"
+)
+_RAISED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
+_PLAIN = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻₀₁₂₃₄₅₆₇₈₉", "0123456789+-0123456789")
+_CHARGE = re.compile(r"\s*+\^\s*+(?:\{\s*+(?:[+-]\s*+\d{1,2}|\d{0,2}\s*+[+-])\s*+\}|\d{0,2}\s*+[+-](?!\d))")
 _RAISED_SIGNS = str.maketrans("+-", "⁺⁻")
-"""How charges are written, because a plus separates the species of an equation."""
-_STATE = r"\((?:s|l|g|aq)\)"
+"""How charges are written while a plus still separates the species of an equation."""
+_FRONT = re.compile(r"(\d+/\d+|\d*)\s*+(.*)", re.DOTALL)
 _ATOMS = rf"(?:(?:{'|'.join(sorted(_ELEMENTS, key=len, reverse=True))})(?![a-z])(?!0)\d*)+"
 _GROUP = re.compile(rf"(?:\({_ATOMS}\)|\[{_ATOMS}\])\d*")
-_SPECIES = re.compile(rf"(?:\d*{_ATOMS}(?:·\d*H2O)?(?:\^\d*[⁺⁻])?|\d*e\^⁻)")
+_FORMULA = re.compile(rf"{_ATOMS}(?:·\d*H2O)?")
 
 
 @lru_cache(maxsize=4096)
@@ -157,24 +197,78 @@ def formula(text: str) -> str | None:
     """Returns a chemical formula, ion, hydrate or equation in one spelling; None for anything else, and for what may as
     well be a variable: `N`, `P_1`, `2S`, `VI`. The order of the species on one side of an equation does not matter.
 
-    Example: formula("SO_{4}^{2-}") -> "SO4^2⁻"
+    Example: formula("SO_4^{2-}") -> "SO4^2-"
     """
-    text = _CHARGE.sub(lambda found: f"^{found[1].translate(_RAISED_SIGNS)}", text)
-    text = re.sub(rf"[_{{}}\s]|{_STATE}", "", text).removesuffix(".")
-    sides = [sorted(side.split("+")) for side in re.split("<?->", text)]
-    if len(sides) > 2 or not all(map(_is_species, [species for side in sides for species in side])):
+    if len(text) > _LONGEST:
         return None
-    if len(sides) == 1:
-        return text if len(sides[0]) == 1 and _is_certain(text) else None
-    return (" <-> " if "<->" in text else " -> ").join(" + ".join(side) for side in sides)
+    text = _UNWRAP.sub("", text.replace("−", "-").replace("–", "-"))
+    text = _RAISED.sub(lambda found: f"^{{{found[0]}}}", text).translate(_PLAIN)
+    text = re.sub(r"_\s*+\{\s*+(\d{1,3})\s*+\}", r"_\1", text)
+    text = _CHARGE.sub(
+        lambda found: "^" + re.sub(r"[\s{}^]", "", found[0]).translate(_RAISED_SIGNS) + " ", text
+    )
+    text = re.sub(r"[{}]", "", text).strip().removesuffix(".")
+    arrows: list[str] = _AN_ARROW.findall(text)
+    if not arrows:
+        species = _species(text)
+        return species if species and _is_certain(species) else None
+    sides = [_side(side) for side in _AN_ARROW.split(text)]
+    is_equal_sign = arrows[0] == "="  # in mathematics, more often than not
+    if len(arrows) > 1 or None in sides or (is_equal_sign and not all(map(_is_chemistry, sides))):
+        return None
+    if _ARROW[arrows[0]] == "<-":
+        return f"{sides[1]} -> {sides[0]}"
+    return f"{sides[0]} {_ARROW[arrows[0]]} {sides[1]}"
 
 
-def _is_species(text: str) -> bool:
-    """Whether the text consists of element symbols with indices, in balanced brackets, and a charge, or is an
-    electron."""
-    while (outer := _GROUP.sub("H", text)) != text:
-        text = outer
-    return _SPECIES.fullmatch(text) is not None
+def _is_chemistry(side: str | None) -> bool:
+    return any(
+        _is_certain(species) and re.search("[a-z]|[A-Z)]\\d", species) for species in str(side).split(" + ")
+    )
+
+
+def _side(text: str) -> str | None:
+    """Returns one side of an equation, its species in alphabetical order and without their states."""
+    parts = re.split(r"(?<=\s)\+|\+(?=[\dA-Ze(\[])", text.strip())
+    found = [_species(re.sub(r"\s*\((?:s|l|g|aq)\)\s*$", "", part)) for part in parts]
+    return None if None in found else " + ".join(sorted(map(str, found)))
+
+
+def _species(text: str) -> str | None:
+    """Returns one formula or an electron, with its coefficient and charge: 2SO4^2-."""
+    front, rest = _FRONT.fullmatch(text.strip()).groups()  # type: ignore[union-attr]
+    body, _, charge = rest.strip().partition("^")
+    body = body.strip()
+    if not charge and (ending := re.search(r"(?:(?<=[\])a-zA-Z\d])|\s)(\d?)\s?([+-])$", body)):
+        body, charge = _with_charge(body, ending)
+    body = re.sub(r"(?:\\cdot(?![a-z])|[·•⋅∙*.])(?=\d*H2O$)", "·", re.sub(r"[_\s]", "", body))
+    charge = charge.strip().translate(_PLAIN)
+    if charge[:1] in ("+", "-"):  # Ca^{+2}, but B^{-1} is an inverse
+        if charge[1:] and charge[0] == "-" and not re.search(r"[a-z\d]", body):
+            return None
+        charge = charge[1:] + charge[0]
+    charge = charge.removeprefix("1") if len(charge) == 2 else charge
+    if not re.fullmatch(r"(?:\d{0,2}[+-])?", charge) or not (body + charge == "e-" or _is_formula(body)):
+        return None
+    return ("" if front == "1" else front) + body + (f"^{charge}" if charge else "")
+
+
+def _with_charge(body: str, ending: re.Match[str]) -> tuple[str, str]:
+    """Splits a charge without `^` off: Na+, Fe3+, SO42-, NH4+. One digit behind an element alone or a bracket is the
+    charge; in NH4+ it is an index."""
+    before = body[: ending.start()].rstrip()
+    digit = ending[1]
+    is_charge = bool(digit) and (
+        ending[0][0] == " " or before[-1:] in "])" or before[-1:].isdigit() or before in _ELEMENTS
+    )
+    return (before, digit + ending[2]) if is_charge or not digit else (before + digit, ending[2])
+
+
+def _is_formula(body: str) -> bool:
+    """Whether the text consists of element symbols with indices, in balanced brackets, and water of hydration."""
+    while (outer := _GROUP.sub("H", body)) != body:
+        body = outer
+    return _FORMULA.fullmatch(body) is not None
 
 
 def _is_certain(species: str) -> bool:
@@ -191,10 +285,38 @@ def _is_certain(species: str) -> bool:
     return sum(letter.isalpha() for letter in species) > 1
 
 
-# --------------------------------------------------------------------------------- options
+_ORBITALS = re.compile(
+    r"(?:\[(?:He|Ne|Ar|Kr|Xe|Rn)\]|(?=(?:\d[spdf]\d+){2}))"
+    r"(?:[1-9]s[12]|[1-9]p[1-6]|[1-9]d(?:10|[1-9])|[1-9]f(?:1[0-4]|[1-9]))+"
+)
+_ROOM = {"s": 2, "p": 6, "d": 10, "f": 14}
+
+
+def configuration(text: str) -> str | None:
+    """Returns the electron configuration of an atom without spaces and exponent signs; None for anything else. It has
+    one reading, because a shell is one digit and an orbital holds at most 2, 6, 10 or 14 electrons.
+
+    Example: configuration("1s^{2}2s^{1}") -> "1s22s1"
+    """
+    if len(text) > _LONGEST:
+        return None
+    occupied = re.findall(r"([spdf])\s*\^\s*\{\s*(\d{1,3})\s*\}", text)
+    if any(int(electrons) > _ROOM[orbital] for orbital, electrons in occupied):
+        return None
+    bare = re.sub(r"[\s^{}]", "", _UNWRAP.sub("", text.translate(_PLAIN)))
+    if not _ORBITALS.fullmatch(bare):
+        return None
+    core, shells = (
+        re.match(r"(?:\[\w+\])?", bare),
+        re.findall(r"\ds[12]|\dp[1-6]|\dd(?:10|\d)|\df(?:1[0-4]|\d)", bare),
+    )
+    return (core[0] if core else "") + " ".join(sorted(shells))
+
+
+# --------------------------------------------------------------------------------- options, times, dates
 _OPTION = re.compile(
     r"(?P<named>(?i:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?\s*:?)\s+)?"
-    r"(?:\((?P<round>[a-hA-J])\)|(?P<bare>[a-hA-J]))\.?"
+    r"(?:\((?P<round>[a-hA-J])\)|(?P<bare>[a-hA-J]))(?P<sign>[).:]?)"
 )
 
 
@@ -203,5 +325,62 @@ def option(text: str) -> str | None:
 
     Example: option("(B).") -> "B"
     """
-    found = _OPTION.fullmatch(text)
-    return (found["round"] or found["bare"]).upper() if found and (found["round"] or found["named"]) else None
+    found = _OPTION.fullmatch(text.strip(" \t\n,;")) if len(text) <= _LONGEST else None
+    if found is None:
+        return None
+    letter, sign = found["round"] or found["bare"], found["sign"]
+    if found["round"]:
+        is_label = sign != ")"
+    else:
+        is_label = bool(found["named"]) or (sign in (".", ":") and letter.isupper() and letter < "I")
+    return letter.upper() if is_label else None
+
+
+_CLOCK = re.compile(
+    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d\d))?(?P<oclock>\s*o'?clock)?\s*"
+    r"(?P<half>[ap]\.?\s?m\.?|in the (?:morning|afternoon|evening)|noon|midnight)?",
+    re.IGNORECASE | re.ASCII,
+)
+_HALVES = {"a": "am", "p": "pm", "in the m": "am", "midnight": "am", "noon": "pm", "in the ": "pm", "": ""}
+
+
+def clock(text: str) -> tuple[int, str] | None:
+    """Returns a time of day as minutes since midnight or noon, and "am", "pm" or "" if neither is said.
+
+    Example: clock("12:15 p.m.") -> (15, "pm")
+    """
+    text = " ".join(text.lower().split()).replace("’", "'") if len(text) <= 40 else ""
+    found = _CLOCK.fullmatch(f"12 {text}" if text in ("noon", "midnight") else text)
+    if found is None:
+        return None
+    hour, minute, said = int(found["hour"]), int(found["minute"] or 0), found["half"] or ""
+    half = next(half for start, half in _HALVES.items() if said.startswith(start))
+    if "n" in said and "in the" not in said and (hour, minute) != (12, 0):  # 3 noon
+        return None
+    is_time = half or found["oclock"] or (found["minute"] and ":" in text)
+    if not is_time or minute > 59 or hour > (12 if half else 23) or (half and hour == 0):
+        return None
+    if not half and (hour > 12 or hour == 0):
+        half = "pm" if hour else "am"
+    return hour % 12 * 60 + minute, half
+
+
+_DATE = re.compile(
+    r"(?:(?P<month>[a-z]{3,9})\.?\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+    r"|(?:the\s+)?(?P<first>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<second>[a-z]{3,9})\.?)(?:,?\s+(?P<year>\d{4}))?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def date(text: str) -> str | None:
+    """Returns a date as month-day or month-day-year.
+
+    Example: date("4th of July, 2020") -> "7-4-2020"
+    """
+    found = _DATE.fullmatch(text.strip().removesuffix(".")) if len(text) <= 40 else None
+    month = _MONTH.get((found["month"] or found["second"]).lower()) if found else None
+    if found is None or month is None:
+        return None
+    day = int(found["day"] or found["first"])
+    longest = 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31
+    return "-".join(filter(None, (str(month), str(day), found["year"]))) if 1 <= day <= longest else None

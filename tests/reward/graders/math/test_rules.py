@@ -1,9 +1,6 @@
 """Tests of `reward explain` for mathematics: both values, their types and the rule, in 80 columns."""
 
-from typing import get_args
-
 from reward.graders.math.rules import TYPES, Rule, explained
-from reward.graders.math.values import Value
 from reward.offline import explanation
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
 
@@ -12,14 +9,30 @@ def explained_lines(domain: str, answer: str, gold: str, score: float, **details
     request = ScoreRequest(
         request_id="a", domain=domain, response=f"\\boxed{{{answer}}}", task={"answer": gold}
     )
-    verdict, details = "correct" if score else "wrong", {"extracted": answer, "gold": gold, **details}
-    graded = {"status": GradeStatus.graded, "score": score, "verdict": verdict, "details": details}
-    return list(explanation(request, ScoreResult(request_id="a", version="v", **graded)))
+    result = ScoreResult(
+        request_id="a",
+        status=GradeStatus.graded,
+        score=score,
+        verdict="correct" if score else "wrong",
+        details={"extracted": answer, "gold": gold, **details},
+        version="v",
+    )
+    return list(explanation(request, result))
 
 
 def test_both_values_their_types_and_the_rule_are_said() -> None:
-    types = {"answer_type": "quantity", "gold_type": "quantity", "rule": "quantity in another unit"}
-    assert explained_lines("math", "500\\text{ cm}", "5\\text{ m}", 1.0, **types)[2:] == [
+    lines = explained_lines(
+        "math",
+        "500\\text{ cm}",
+        "5\\text{ m}",
+        1.0,
+        answer_type="quantity",
+        gold_type="quantity",
+        rule="quantity in another unit",
+    )
+    assert lines == [
+        "domain     math",
+        "reasoning  no </think>; 21 characters are graded",
         "extracted  (last box) 500\\text{ cm}",
         "           which is a quantity with its unit",
         "compared   5\\text{ m}",
@@ -33,8 +46,16 @@ def test_both_values_their_types_and_the_rule_are_said() -> None:
 
 
 def test_a_difference_is_said_by_the_golds_type() -> None:
-    types = {"answer_type": "list", "gold_type": "tuple", "rule": "differs"}
-    lines = explained_lines("stem", "2,1", "(1,2)", 0.0, **types)
+    lines = explained_lines(
+        "stem",
+        "2,1",
+        "(1,2)",
+        0.0,
+        answer_type="list",
+        gold_type="tuple",
+        rule="differs",
+    )
+    assert "           which is a list, in any order" in lines
     assert "rule       they differ, compared as a tuple, whose order counts" in lines
 
 
@@ -48,9 +69,7 @@ def test_other_domains_keep_their_details() -> None:
     assert "  rule               x" in explained_lines("code", "1", "1", 0.0, rule="x")
 
 
-def test_every_rule_and_type_has_words_that_fit_in_a_terminal() -> None:
-    types = {kind.__name__.lower() for kind in get_args(Value)} - {"several", "text"}
-    assert types < TYPES.keys()
+def test_every_rule_and_type_fits_in_a_terminal() -> None:
     for rule in Rule:
         (sentence,) = explained({"rule": rule.value, "gold_type": "words"})
         assert len(f"rule       {sentence}") <= 80
