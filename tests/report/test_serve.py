@@ -151,6 +151,8 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     for arguments, message in (
         ([str(tmp_path / "metrics.jsonl"), "--serve"], "is a file: write the folder of a run"),
         (["--serve"], "RUN_DIR is missing"),
+        ([str(tmp_path), "--out", "page.pdf"], r"ends in \.html"),
+        ([str(tmp_path / "nothing")], r"holds no metrics\.jsonl"),
         ([str(tmp_path), "--serve", "70000"], "70000 is not a port"),
         ([str(tmp_path), "--serve", "--out", "x.html"], "leave out --out"),
     ):
