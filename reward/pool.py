@@ -101,7 +101,8 @@ class Pool:
     ) -> None:
         self.name, self.options = name, options
         self._start, self._metrics = start, metrics
-        self._links: set[Link] = set()
+        self.links: set[Link] = set()
+        """One for each worker that runs."""
         self._idle: deque[Link] = deque()
         self._waiting: deque[_Request] = deque()
         self._is_due = False
@@ -119,7 +120,7 @@ class Pool:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)  # also end workers that are still being started
-        links, self._links = self._links, set()
+        links, self.links = self.links, set()
         for link in links:
             await link.end()
 
@@ -127,10 +128,6 @@ class Pool:
     def depth(self) -> int:
         """Number of requests that wait for a worker."""
         return len(self._waiting)
-
-    @property
-    def pids(self) -> list[int]:
-        return [link.worker.pid for link in self._links]
 
     async def run(
         self,
@@ -173,7 +170,7 @@ class Pool:
 
     def answered(self, link: Link, reply: Reply) -> None:
         """Takes over a worker's reply: the answers to its first requests."""
-        if link not in self._links:  # it comes too late, because the worker is being replaced
+        if link not in self.links:  # it comes too late, because the worker is being replaced
             return
         requests, link.requests = link.requests, []
         self._waiting.extendleft(reversed(requests[len(reply.answers) :]))
@@ -203,7 +200,7 @@ class Pool:
         while True:
             await asyncio.sleep(_WATCH_S)
             now = time.monotonic()
-            for link in list(self._links):
+            for link in list(self.links):
                 if limit := link.exceeded(now, self.options.wall_s):
                     self.lose(link, limit)
             for request in self._waiting:
@@ -214,8 +211,8 @@ class Pool:
     def lose(self, link: Link, cause: str = "") -> None:
         """Replaces a worker. cause: the limit that it has exceeded, "cpu" or "wall", or the name of the error by which
         it has failed; empty if it has done nothing wrong."""
-        if link in self._links:  # otherwise it is being replaced already
-            self._links.remove(link)
+        if link in self.links:  # otherwise it is being replaced already
+            self.links.remove(link)
             if link in self._idle:
                 self._idle.remove(link)
             self._in_background(self._replace(link, cause))
@@ -268,7 +265,7 @@ class Pool:
         except BaseException:
             await link.end()
             raise
-        self._links.add(link)
+        self.links.add(link)
         self._idle.append(link)
         self._dispatch()
 

@@ -208,7 +208,7 @@ def application(front: Front, routers: Sequence[APIRouter] = ()) -> FastAPI:
         pools = front.service.pools
         gauges = {
             "reward_queue_depth": {name: float(pool.depth) for name, pool in pools.items()},
-            "reward_workers": {name: float(len(pool.pids)) for name, pool in pools.items()},
+            "reward_workers": {name: float(len(pool.links)) for name, pool in pools.items()},
         }
         return Response(front.service.metrics.render(gauges), media_type="text/plain; version=0.0.4")
 
