@@ -177,6 +177,8 @@ def test_one_response_that_breaks_a_call_costs_only_its_own_value(made: Any, tmp
         results(grader, ["bad"] * (2 * ATTEMPTS))
     grader[0].check()
     assert scores(results(grader, ["ab"])) == [2], "a function that has graded is asked again"
+    found = results(made(lengths, function_batch=4), ["a", *["bad"] * ATTEMPTS, "bb"])
+    assert scores(found) == [1, *[None] * ATTEMPTS, 2], "a batch that graded starts the count anew"
 
 
 def test_a_value_that_is_a_text_is_no_score(made: Any) -> None:
