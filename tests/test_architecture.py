@@ -38,7 +38,7 @@ ROOM_LINES = {
     "reward": 3_350,
     "reward/adapters": 420,
     "reward/graders": 2_370,
-    "reward/graders/math": 4_600,
+    "reward/graders/math": 4_400,
     "reward/sandbox": 1_720,
     "slurm": 1_230,
 }

@@ -48,7 +48,7 @@ _ANGLE, _RADIAN, _FRACTION = (("angle", 1),), (("radian", 1),), (("fraction", 1)
 
 def compare(answer: Reading, gold: Reading) -> Rule:
     """Returns the rule that accepts an answer, or that says why not."""
-    if _spelling(answer) == _spelling(gold):
+    if without_upright(answer.shown) == without_upright(gold.shown):
         return Rule.SAME_PAGE
     if gold.shown in OPTIONS and answer.shown == gold.shown.lower():
         return Rule.OPTION
@@ -56,9 +56,9 @@ def compare(answer: Reading, gold: Reading) -> Rule:
     return next((rule for rule in rules if rule.accepts), rules[0])
 
 
-def _spelling(reading: Reading) -> str:
-    """Returns what a page shows, without regard to what is set upright."""
-    return re.sub(r"\\text\{([^{}]*)\}", r"\1", reading.shown)
+def without_upright(text: str) -> str:
+    """Returns a text without regard to what is set upright."""
+    return re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
 
 
 def _meanings(answer: Value | Ambiguous, gold: Value | Ambiguous) -> Iterator[tuple[Value, Value]]:
@@ -369,7 +369,8 @@ def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
         return None
     if _all_equal(answer.items, gold.items):
         return Rule(gold.kind)
-    if gold.kind == "family" and _equal(answer.items[1], gold.items[1]):  # k may as well be -k or k + 1
+    if gold.kind == "family" and answer.items[1] == gold.items[1] == Expression(symbol("\\mathbb{Z}")):
+        # k may as well be -k or k + 1
         whole = INTEGER
         others = (-whole, whole + 1, whole - 1, 1 - whole, -1 - whole)
         return Rule.FAMILY.when(
@@ -438,7 +439,12 @@ def _equal_clock(answer: Value, gold: Clock) -> Rule | None:
         return _equal_ratio(answer, _hours_to_minutes(gold))
     if not isinstance(answer, Clock):
         return None
-    halves = {time.half or ("pm" if time.minutes >= 13 * 60 else "") for time in (answer, gold)} - {""}
+    if not (answer.half or gold.half):
+        return Rule.CLOCK.when(answer.minutes == gold.minutes)
+    halves = {
+        time.half or ("pm" if time.minutes >= 13 * 60 else "am" if time.minutes < 60 else "")
+        for time in (answer, gold)
+    } - {""}
     return Rule.CLOCK.when(len(halves) < 2 and (answer.minutes - gold.minutes) % 720 == 0)
 
 

@@ -150,7 +150,7 @@ def constant_ratio(one: Any, other: Any) -> Any | None:
         return None
     symbols = sorted(other.free_symbols, key=str)
     ratios = []
-    for row in _POINTS[:4]:
+    for row in _POINTS[2:6]:  # negative ones too
         values = _at(symbols, row)
         below = other.subs(values)
         if not is_zero(below):

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from reward.extract import joined_boxes, last_box
 from reward.graders.grade import Grade, InvalidTask, require
-from reward.graders.math.compare import compare
+from reward.graders.math.compare import compare, without_upright
 from reward.graders.math.nodes import Unreadable
 from reward.graders.math.reading import Reading, read
 from reward.graders.math.relations import named
@@ -100,7 +100,7 @@ def judge(answer: str, gold: str, evaluated: bool = False) -> tuple[str, dict[st
     try:
         reading = read(answer)
     except Unreadable as error:
-        if _bare(answer) == _bare(gold):
+        if without_upright(answer) == without_upright(gold):
             return "correct", {"rule": Rule.SAME_TEXT.value}
         return "unreadable", {"reason": str(error)}
     is_left = evaluated and not _is_evaluated(reading.shown, first_meaning(gold_reading.value))
@@ -129,10 +129,6 @@ def _is_evaluated(shown: str, gold: Value) -> bool:
         if numbers and (math.gcd(*numbers) != 1 or numbers[-1] == 1):
             return False
     return True
-
-
-def _bare(text: str) -> str:
-    return re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
 
 
 def _gold(gold: str) -> Reading:

@@ -35,20 +35,18 @@ def show(nodes: Iterable[Node]) -> str:
 
     Example: show(read(r"x = \dfrac 12")) -> r"x=\frac{1}{2}"
     """
-    line = ""
-    nodes = [*nodes]
-    for place, node in enumerate(nodes):
-        piece = _piece(node)
+    line, before, is_apart = "", "", False
+    for node in nodes:
         if node.kind in ("space", "wide"):
-            # A space is shown only where it separates words, letters or numbers.
-            following = nodes[place + 1] if place + 1 < len(nodes) else None
-            before = nodes[place - 1] if place else None
-            between = (before and before.kind, following and following.kind)
-            is_listed = between == ("comma", "number")  # 1, 234 is not 1,234
-            piece = " " if is_listed or all(kind in ("word", "letter", "number") for kind in between) else ""
-        elif re.search(r"\\[A-Za-z]+$", line) and piece[:1].isalpha():
+            is_apart = True
+            continue
+        piece, between = _piece(node), (before, node.kind)
+        # A space is shown only where it separates words, letters or numbers; 1, 234 is not 1,234.
+        is_apart &= between == ("comma", "number") or {*between} <= {"word", "letter", "number"}
+        if is_apart or (piece[:1].isalpha() and re.search(r"\\[A-Za-z]+$", line)):
             line += " "
         line += piece
+        before, is_apart = node.kind, False
     return line.strip()
 
 

@@ -2,21 +2,22 @@ r"""Reads LaTeX or plain text as the page that it typesets, as a tree of nodes.
 
 `read` returns what the page shows, in order: `\frac12`, `\dfrac{1}{2}` and `{1 \over 2}` are one node. It raises
 Unreadable, with the reason, at a command that is not in `commands`, at something invisible, or at a sign that is no
-mathematics.
+mathematics. Text is rewritten here alone, before it is parsed.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
 
 from reward.graders.math import commands
 from reward.graders.math.nodes import Node, Nodes, Unreadable, show, stripped
-from reward.graders.math.spelling import one_spelling
 
 _TOKEN = re.compile(
-    r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)|(?P<dots>\.\.\.+)"
+    r"\\(?P<name>[A-Za-z]+)\*?|\\(?P<sign>.)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<space>[\s~]+)"
     r"|(?P<other>.)",
     re.DOTALL | re.ASCII,
 )
@@ -56,7 +57,60 @@ def read(box: str) -> Nodes:
 
     Example: read(r"\dfrac12") -> (Node("frac", parts=((Node("number", "1"),), (Node("number", "2"),))),)
     """
-    return _trimmed(_PageParser(one_spelling(box)).everything())
+    return _trimmed(_PageParser(_one_spelling(box)).everything())
+
+
+# ------------------------------------------------------------------------------------- spelling
+_TABLES = json.loads(files("reward").joinpath("data/characters.json").read_text(encoding="utf-8"))
+CHARACTERS: dict[str, str] = _TABLES["latex"]
+"""Characters beyond ASCII, and the LaTeX for what they show."""
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋ₙ"
+_TO_LATEX = str.maketrans(CHARACTERS | dict(zip(_RAISED + _LOWERED, 2 * "0123456789+-n", strict=True)))
+_CHINESE: dict[str, str] = _TABLES["chinese_units"]
+_CHINESE_UNIT = re.compile(
+    rf"(?<=[\d}}])\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(_CHINESE)})\s*\}}|({'|'.join(_CHINESE)}))\s*$"
+)
+"""A unit behind the number."""
+_HEDGE = "(?i:exactly|approximately|approx|about|around|roughly)"
+_GAP = r"(?:[\s~]|\\[,;:! ])*+"
+_TYPED = [
+    (re.compile(typed), meant)
+    for typed, meant in (
+        (r"(?<![\s\\])\s*+\\[\s\\]*+$", ""),  # a line break
+        (r"^(\*\*|`)([^*`]+)\1$", r"\2"),  # Markdown
+        (r"(?<!\\)[,;~]\s*$", ""),
+        (f"([{_RAISED}]+)", r"^{\1}"),
+        (f"([{_LOWERED}]+)", r"_{\1}"),
+        ("<=", r"\\le "),
+        (">=", r"\\ge "),
+        (r" !=|\\not\s*=", r"\\ne "),
+        (r"\\not\s*\\in\b", r"\\notin "),
+        (r"\.\.\.+", r"\\ldots "),
+        (r"(?<=\d)(?:\{,\}|,\\!|\\[,;]|,?\{\\,\})\s*(?=\d{3}(?!\d))", ""),  # between thousands
+        (r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))", r"\\sqrt{\1\2\3}"),
+        (rf"(?<=\d){_GAP}x{_GAP}(?=\d+{_GAP}\^)", r"\\times "),
+        (r"(?<![\d.])(\d+) (?!\d{3} ?/)(\d+) ?/ ?(\d+)(?!\.?\d)", r"\1\\frac{\2}{\3}"),
+        (rf"^(\\text\{{)?{_GAP}{_HEDGE}\b(?!\}}?$)\.?[\s~]*", r"\1"),
+        (r"(?:(?<![\s~])[\s~]++|(?<=.\\text\{))only(?=\s*\}?$)", ""),
+        (
+            rf"(?<!^)\(([^()]*?(?:\\in\b|∈){_GAP}(?:\\mathbb\s*\{{?[ZN]\}}?|[ℤℕ])){_GAP}(?:\\right)?\)$",
+            r", \1",
+        ),
+        (r"(?<!^)\(\s*((?:\\text\{\s*)?or\b[^()]*?)(?:\\right)?\)(\}?)$", r" \1\2"),
+        (r"\\overline\s*\{\s*([A-Z]{2})\s*\}", r"\1"),
+    )
+]
+"""Ways to type what LaTeX has a command for, or what says nothing about the value."""
+
+
+def _one_spelling(box: str) -> str:
+    """Returns a box as its page is usually typed, with LaTeX for other characters. Any Chinese word but a unit stays,
+    and is unreadable, as it may mean `or`."""
+    text = box.strip()
+    for typed, meant in _TYPED:
+        text = typed.sub(meant, text)
+    text = text.translate(_TO_LATEX)
+    return _CHINESE_UNIT.sub(lambda found: f"\\text{{ {_CHINESE[found[1] or found[2]]}}}", text)
 
 
 def _trimmed(nodes: Sequence[Node]) -> Nodes:
@@ -112,8 +166,6 @@ class _PageParser:
                 found.append(Node("number", token["number"]))
             elif token["space"] is not None:
                 found.append(Node("space", " "))
-            elif token["dots"] is not None:
-                found.append(Node("sign", "\\ldots"))
             elif token["other"] in "}&":
                 return found, token["other"]
             else:
@@ -178,15 +230,10 @@ class _PageParser:
             found.extend(self._environment())
         elif name in commands.ACCENTS:
             below = _trimmed(self._argument())
-            is_segment = name == "overline" and re.fullmatch("[A-Z]{2}", "".join(node.text for node in below))
             is_unit = name in ("vec", "hat") and len(below) == 1 and below[0].text in _UNIT_VECTORS
-            found.extend(
-                below if is_segment else [Node("accent", "\\hat" if is_unit else f"\\{name}", (below,))]
-            )
+            found.append(Node("accent", "\\hat" if is_unit else f"\\{name}", (below,)))
         elif name in ("mod", "bmod"):
             found.append(Node("word", "mod"))
-        elif name == "not":
-            found.append(Node("relation", self._negated()))
         elif name == "%":
             _drop_spaces(found)
             found.append(Node("mark", "\\%"))
@@ -241,7 +288,7 @@ class _PageParser:
             return self._group()
         token = self._take(_TOKEN)
         found: list[Node] = []
-        if token is None or token["number"] or token["dots"] or token["other"] in tuple("}&^_"):
+        if token is None or token["number"] or token["other"] in tuple("}&^_"):
             raise Unreadable("a command lacks its argument")
         if token["name"] or token["sign"]:
             self._command(token["name"] or token["sign"], found)
@@ -285,12 +332,6 @@ class _PageParser:
         """Reads the name of a color, which is not shown; refuses anything else."""
         if not self._take(r"\s*\{\s*[A-Za-z]+\s*\}"):
             raise Unreadable("`\\color` takes the name of a color")
-
-    def _negated(self) -> str:
-        match = self._take(r"\s*(=|\\in\b|\\equiv\b)")
-        if match is None:
-            raise Unreadable("`\\not` strikes something out")
-        return {"=": "\\ne", "\\in": "\\notin"}.get(match[1], "\\not\\equiv")
 
     def _raw_group(self) -> str:
         """Reads a group verbatim, without its braces."""

@@ -127,8 +127,6 @@ def _value(nodes: Iterable[Node]) -> Value:
         raise Unreadable("a part is missing")
     if len(nodes) == 1 and nodes[0].kind == "word" and len(nodes[0].text) == 1 and nodes[0].text.isalpha():
         nodes = [Node("letter", nodes[0].text)]
-    if (shorter := variants.without_hedge(nodes)) is not None:
-        return _value(shorter)
     if (found := _labelled(nodes) or spelled(nodes)) is not None:
         return found
     return _statement(tokens(nodes))
@@ -163,7 +161,7 @@ def _labelled(nodes: Sequence[Node]) -> Value | None:
 # ------------------------------------------------------------------------------------- several values and relations
 def _statement(nodes: Sequence[Node]) -> Value:
     """Reads alternatives, conditions and lists, then relations."""
-    nodes = variants.without_remark(stripped(nodes))
+    nodes = stripped(nodes)
     if len(alternatives := split(nodes, is_word_of("or"), is_sign_of("\\lor"))) > 1:
         return Several("or", tuple(_value(part) for part in alternatives))
     if len(condition := split(nodes, is_word_of(*variants.CONDITIONS))) > 1:

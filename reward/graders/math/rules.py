@@ -105,7 +105,7 @@ TYPES = {
     "ratio": "a ratio",
     "clock": "a time of day",
     "date": "a date",
-    "option": "the letter of an option",
+    "optionletter": "the letter of an option",
     "words": "words",
     "formula": "a chemical formula",
     "name": "a name",

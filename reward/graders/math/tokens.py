@@ -1,7 +1,7 @@
 r"""Says what the letters and digits of a page stand for, before the grammar of `reading` sees them.
 
 Letters in a row are a word, a unit behind a number, a function's name, or a product. Digits are joined to one number
-(`1,234`, `10 000`), and `7 3/4`, `1.2e5` and `sqrt(2)` become what they mean.
+(`1,234`, `10 000`), and `1.2e5` and `sqrt(2)` become what they mean.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ _PLAIN = {
     "\\rightleftharpoons": "<->", "\\bullet": "·", "\\{": "{", "\\}": "}",
 }  # fmt: skip
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:( )\d{3}(?: \d{3})*|(?:,\d{3})+)(?:\.\d+)?(?![\d,]| \d)", re.ASCII)
-_MIXED = re.compile(r"(\d+) (\d+) ?/ ?(\d+)(?![\d.])", re.ASCII)
 _SCIENTIFIC = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(?:E([+-]?)(\d{1,3})|e([+-]?)(\d{1,3}))(?![\w.])", re.ASCII)
 _LONGEST_TEXT = 300
 _LONGEST_NUMBER = 40
@@ -78,8 +77,6 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
             is_function = node.kind == "word" and node.text in (*_FUNCTIONS, "cis")
             if is_function and not (behind_number(found) and units.parse(node.text) is not None):
                 node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
-            if node == Node("letter", "x") and _is_times(found, rest):
-                node = Node("sign", "\\times")
             if not (node.kind == "word" and _is_ordinal(before, node.text)):
                 found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
         del rest[:length]
@@ -93,12 +90,6 @@ def _is_ordinal(before: Node | None, ending: str) -> bool:
     number = before.text
     usual = "th" if number[-2:-1] == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
     return ending == usual
-
-
-def _is_times(before: Sequence[Node], rest: Sequence[Node]) -> bool:
-    """Whether a letter x stands between a number and a power of ten: 1.6 x 10^-19."""
-    kinds = [node.kind for node in (*stripped(before)[-1:], *stripped(rest[1:])[:2])]
-    return kinds == ["number", "number", "sup"]
 
 
 def _is_bare(node: Node) -> bool:
@@ -193,7 +184,7 @@ def is_phrase(text: str) -> bool:
 
 
 def _with_whole_numbers(nodes: Sequence[Node]) -> list[Node]:
-    """Joins thousands (in brackets only with spaces), and writes mixed numbers and e-notation as mathematics."""
+    """Joins thousands (in brackets only with spaces), and writes e-notation as mathematics."""
     found: list[Node] = []
     rest, depth = [*nodes], 0
     while rest:
@@ -218,9 +209,6 @@ def _whole_number(text: str, depth: int) -> tuple[list[Node], int]:
     """Returns the nodes of the number that a text begins with, and how many characters it takes; 0 for none."""
     if (match := _THOUSANDS.match(text)) and (depth <= 0 or match[1]):
         return [Node("number", re.sub("[ ,]", "", match[0]))], match.end()
-    if match := _MIXED.match(text):
-        parts = tuple((Node("number", digits),) for digits in match.groups()[1:])
-        return [Node("number", match[1]), Node("frac", "", parts)], match.end()
     if match := _SCIENTIFIC.match(text):
         sign, exponent = match[2] or match[4] or "", match[3] or match[5]
         is_measured = re.match(r"\s*[A-Za-z]", text[match.end() :]) is not None

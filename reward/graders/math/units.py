@@ -59,7 +59,7 @@ _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 
 
 _ALSO_MEANT = {"C": "celsius", "F": "fahrenheit", "pound": "pound", "pounds": "pound"}
-"""Dimensions that these names have too: 25 C for 25 °C, 5 pounds for £5."""
+"""Dimensions that these names of an answer have too: 25 C for 25 °C, 5 pounds for £5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,10 @@ class Unit:
 
 
 def factor(one: Unit, other: Unit) -> Fraction | None:
-    """Returns how many of the other unit one is: 100 for m and cm; None if they do not measure the same."""
-    for first, second in ((one, other), (other, one)):
-        meant = _ALSO_MEANT.get(first.name.lower() if len(first.name) > 1 else first.name)
-        if meant is not None and second.dimension == ((meant, 1),):
-            return 1 / second.scale if first is one else second.scale
+    """Returns how many of the gold's unit the answer's is: 100 for m and cm; None if they do not measure the same."""
+    meant = _ALSO_MEANT.get(one.name.lower() if len(one.name) > 1 else one.name)
+    if meant is not None and other.dimension == ((meant, 1),):
+        return 1 / other.scale
     optional = _optional(one, other) | _optional(other, one)
     if {*one.dimension} - optional != {*other.dimension} - optional:
         return None
@@ -88,9 +87,9 @@ def factor(one: Unit, other: Unit) -> Fraction | None:
 
 def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
     """Returns the dimensions of a unit that need not stand in the other: what is counted (mol of electrons, mol), and
-    the radian of an angular speed (rad/s, 1/s; but not Hz)."""
+    the radian of an angular speed (rad/s, 1/s; but not Hz or Bq)."""
     others = {name.partition(":")[0] for name, _ in other.dimension}
-    if re.search("hz|hertz", other.name, re.IGNORECASE):
+    if re.search("hz|hertz|bq|becquerel", other.name, re.IGNORECASE):
         others.add("angle")
     optional = {"noun"} - others | ({"radian"} if others.isdisjoint(("radian", "angle")) else set())
     return {

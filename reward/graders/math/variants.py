@@ -9,46 +9,16 @@ from reward.graders.math.nodes import (
     Node,
     Nodes,
     Unreadable,
-    closing,
     is_comma,
-    is_sign_of,
     is_word_of,
     split,
     stripped,
 )
 
-_HEDGES = ("exactly", "approximately", "approx", "about", "around", "roughly")
-"""Words in front of a value that say nothing about it."""
 _DOUBLE = (Node("sign", "\\pm"), Node("sign", "\\mp"))
 _MOST_SIGNS = 3
 CONDITIONS = ("if", "for", "when", "where")
 INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
-
-
-def without_hedge(nodes: Sequence[Node]) -> Sequence[Node] | None:
-    """Returns nodes without `about` in front or `only` behind, as a word or letter by letter; None if none is there."""
-    for word, length in [(hedge, size) for hedge in _HEDGES for size in (1, len(hedge))]:
-        if _written(nodes[:length]).lower() == word and len(nodes) > length:
-            return nodes[length + (nodes[length].text == ".") :]
-    for length in (1, len(" only")):
-        if len(nodes) > length and _written(nodes[-length:]).strip() == "only":
-            return nodes[:-length]
-    return None
-
-
-def _written(nodes: Iterable[Node]) -> str:
-    return "".join(node.text for node in nodes)
-
-
-def without_remark(nodes: list[Node]) -> list[Node]:
-    """Reads `0.5 (or 1/2)` as `0.5 or 1/2`, and `k\\pi (k \\in \\mathbb{Z})` with a comma."""
-    for place in range(1, len(nodes) - 2):
-        is_last = nodes[place].kind == "open" and closing(nodes[place:]) == len(nodes) - place - 1
-        if is_last and nodes[-2].text in INTEGERS and any(map(is_sign_of("\\in"), nodes[place:])):
-            return [*nodes[:place], Node("comma", ","), *nodes[place + 1 : -1]]
-        if is_last and is_word_of("or")(nodes[place + 1]):
-            return [*nodes[:place], *nodes[place + 1 : -1]]
-    return nodes
 
 
 def with_commas(nodes: Sequence[Node]) -> list[Node]:

@@ -362,7 +362,7 @@ def clock(text: str) -> tuple[int, str] | None:
         return None
     if not half and (hour > 12 or hour == 0):
         half = "pm" if hour else "am"
-    return hour % 12 * 60 + minute, half
+    return (hour % 12 if half else hour) * 60 + minute, half
 
 
 _DATE = re.compile(

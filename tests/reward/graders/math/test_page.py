@@ -2,9 +2,9 @@
 
 import pytest
 
-from reward.graders.math import commands, spelling
+from reward.graders.math import commands
 from reward.graders.math.nodes import Unreadable, show
-from reward.graders.math.page import read
+from reward.graders.math.page import CHARACTERS, read
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ from reward.graders.math.page import read
         ("(1,234)", "(1,234)"),
         ("10 000", "10 000"),
         (r"32,\! 349", "32349"),
-        ("7 3/4", "7 3/4"),
-        (r"x=1 \quad y=2", "x=1y=2"),
+        ("7 3/4", r"7\frac{3}{4}"),
+        (r"x=1 \quad y=2", "x=1 y=2"),
         ("50%", r"50\%"),
         ("2^10", "2^{10}"),
         ("x_1", "x_{1}"),
@@ -56,10 +56,10 @@ def test_what_cannot_be_read(box: str) -> None:
 
 
 def test_commands_with_a_sign_of_their_own_in_unicode_have_it() -> None:
-    twins = {latex.strip("\\ ") for latex in spelling.CHARACTERS.values()}
+    twins = {latex.strip("\\ ") for latex in CHARACTERS.values()}
     shown = {commands.SYNONYMS.get(name, name) for name in twins}
     without = commands.LETTERS | commands.SIGNS | commands.RELATIONS
     without -= {"varphi", "imath", "jmath", "bot", "mid", "bmod"}  # read as another command, or as ASCII
     assert without - shown == set()
-    for character in spelling.CHARACTERS:
+    for character in CHARACTERS:
         read(character if character.isspace() or character in "’‘′" else f"{character} ")

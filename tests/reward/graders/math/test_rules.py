@@ -1,5 +1,6 @@
 """Tests of `reward explain` for mathematics: both values, their types and the rule, in 80 columns."""
 
+from reward.graders.math.reading import read
 from reward.graders.math.rules import TYPES, Rule, explained
 from reward.offline import explanation
 from reward.protocol import GradeStatus, ScoreRequest, ScoreResult
@@ -74,3 +75,4 @@ def test_every_rule_and_type_fits_in_a_terminal() -> None:
         (sentence,) = explained({"rule": rule.value, "gold_type": "words"})
         assert len(f"rule       {sentence}") <= 80
     assert all(len(words) < 69 for words in TYPES.values())
+    assert read(r"\text{(B) } 5").type in TYPES
