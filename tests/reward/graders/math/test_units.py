@@ -167,25 +167,9 @@ def test_what_may_stand_without_a_mark_behind_a_number() -> None:
     for text in ("cm", "kg", "Hz", "kPa", "eV", "inches", "Meters", "days", "hours", "dollars"):
         assert is_bare_symbol(text)
     for text in [
-        "m",
-        "s",
-        "g",
-        "h",
-        "x",
-        "ab",
-        "nm",
-        "mg",
-        "ms",
-        "pm",
-        "cd",
-        "in",
-        "mi",
-        "hr",
-        "amp",
-        "5",
-        "%",
+        "m", "s", "g", "h", "x", "ab", "nm", "mg", "ms", "pm", "cd", "in", "mi", "hr", "amp", "5", "%",
         "dozen",
-    ]:
+    ]:  # fmt: skip
         assert not is_bare_symbol(text)
 
 
@@ -196,16 +180,9 @@ def test_units_of_counted_things() -> None:
     assert unit("mol of electrons") != unit("mol of protons")
     assert unit("g of NaCl") == unit("g NaCl") == unit("grams of NaCl") != unit("g HCl")
     for text in [
-        "apples",
-        "red apples",
-        "pieces of candy",
-        "m then",
-        "x per y",
-        "m of",
-        "of m",
-        "apples per",
+        "apples", "red apples", "pieces of candy", "m then", "x per y", "m of", "of m", "apples per",
         "in total",
-    ]:
+    ]:  # fmt: skip
         assert parse(text) is None
 
 
