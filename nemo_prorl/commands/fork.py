@@ -149,7 +149,13 @@ def _report(runs: Sequence[ArmRun], out: Path) -> int:
         replace_text(out / "fork.json", json.dumps(table.as_json(results), indent=1) + "\n")
         replace_text(out / "fork.txt", "\n".join(lines) + "\n")
         curves = shlex.join(
-            [*shlex.split(PROGRAM), "report", *(str(run.folder) for run in runs if run.is_done)]
+            [
+                *shlex.split(PROGRAM),
+                "report",
+                *(str(run.folder) for run in runs if run.is_done),
+                f"--out={out / 'fork.html'}",
+            ]
         )
-        show(["", *lines, f"in {out}: fork.txt, fork.json", f"their curves, side by side: {curves}"])
+        show(["", *lines, f"in {out}: fork.txt, fork.json", "their curves, side by side:"])
+        show([curves], exact=True)
     return 1 if any(run.why_failed for run in runs) else 0

@@ -19,14 +19,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.path("run_dir", "RUN_DIR", "exp_manager.explicit_log_dir of the run")
     parser.flag("--wait", "returns when the reset is in a checkpoint")
     given = parser.parse_args(arguments)
-    from nemo_prorl.report.state import stage_of, wrote_last
+    from nemo_prorl.report.state import UNDER_WAY, stage_of, wrote_last
     from nemo_prorl.run_folder import markers
     from nemo_prorl.run_folder.run import RunFolder
 
     run_dir: Path = given.run_dir
     run = RunFolder(run_dir)
     stage = stage_of(run)
-    if not stage:
+    if not (run.stages or run.starts):
         raise ConfigError(f"RUN_DIR={run_dir} is no run: write the exp_manager.explicit_log_dir of one.")
     if stage in run.outcomes:
         raise ConfigError(
@@ -38,8 +38,18 @@ def main(arguments: Sequence[str]) -> int:
             f"a reset of {run_dir} is requested already: wait for it, or remove {markers.reset_request(run_dir)}."
         )
     markers.ask_for_reset(run_dir)
-    _, wrote = wrote_last(run)  # so that a user does not wait for a run that has ended
-    show([f"asked stage {stage} in {run_dir} for a reset after its current step.", f"The run: {wrote}."])
+    word, wrote = wrote_last(run)
+    later = (
+        ""
+        if word in UNDER_WAY
+        else " It is not running: it will be reset after the first step of its next start."
+    )
+    show(
+        [
+            f"asked stage {stage} in {run_dir} for a reset after its current step.",
+            f"The run: {wrote.rstrip('.')}.{later}",
+        ]
+    )
     while given.wait and markers.reset_request_id(run_dir):
         if markers.is_done(run_dir, stage) or markers.why_failed(run_dir, stage):
             markers.delete_reset_request(run_dir)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nemo_prorl.commands.ending import show
-from nemo_prorl.commands.parsing import Parser
+from nemo_prorl.commands.parsing import PROGRAM, Parser
 
 DESCRIPTION = """\
 Several runs are a table with one line each, one run is described in a few lines, which --long shows of all.
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         show([json.dumps([asdict(status) for status in found], indent=1)], exact=True)
     elif not found:
-        show(["There is no run in runs/. Name the folder of a run: nemo-prorl status RUN_DIR."])
+        show([f"There is no run in runs/. Name the folder of a run: {PROGRAM} status RUN_DIR."])
     elif len(options.runs) == 1 or options.long:
         show([line for status in found for line in status_lines(status)])
     else:

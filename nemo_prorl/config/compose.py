@@ -96,12 +96,16 @@ def data_build_options(overrides: Sequence[str]) -> DataBuildConfig:
     ConfigError."""
     known = {entry.key: entry for entry in entries(DataBuildConfig) if isinstance(entry, Option)}
     node = OmegaConf.structured(DataBuildConfig)
+    seen: set[str] = set()
     for text in overrides:
         override = _parse(text)
         key = override.key_or_group
         if key not in known:
             hint = did_you_mean(key, known, "`data build --help` lists what can be set.")
             raise ConfigError(f"{key} is not an option: {hint}")
+        if key in seen:
+            raise ConfigError(f"{key} is given twice: leave one out, or write {key}=[A,B] for a list.")
+        seen.add(key)
         _set(node, known[key], "", override.value())
     config = OmegaConf.to_object(node)
     assert isinstance(config, DataBuildConfig)

@@ -16,7 +16,7 @@ _MAKERS = (
         r"data/(deepscaler|eurus|llama_nemotron_if|reasoning_gym)/(train|validation)\.parquet",
         r"python -m nemo_prorl data build \1",
     ),
-    (r"(runs/tiny)/[\w./-]+", r"python -m nemo_prorl.demo.build \1"),
+    (r"runs/tiny/[\w./-]+", "python -m nemo_prorl.demo.build"),
     (r"(runs/stories/data)/\S+", r"python experiments/findings/stories_prompts.py \1"),
 )
 """Pairs of a pattern of the whole path and the command that makes the file; the first match counts."""

@@ -115,6 +115,8 @@ def _first_file(level: tasks.Level) -> int:
     return next(number for number, largest in enumerate(LARGEST) if size <= largest[name])
 
 
+if __name__ == "__main__" and sys.argv[1:]:
+    sys.exit(f"error: {sys.argv[1]} is too much: this command takes no arguments and writes {BASE}")
 if __name__ == "__main__" and not is_built(BASE):
     if BASE.exists() and not (BASE / "built_by").is_file():
         sys.exit(f"error: {BASE} exists and was not written by this command: move it away")

@@ -114,7 +114,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
             monitor=record["monitor"],
             reference_hash=record["reference_hash"],
         )
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except TypeError as error:
+        raise ValueError(
+            f"another version of this program wrote {STATE_FILE}, which can read it: {error}"
+        ) from error
+    except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{STATE_FILE} cannot be read: {error}") from error
 
 
