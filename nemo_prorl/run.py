@@ -215,6 +215,7 @@ def run_stage(
             watchdog=watchdog,
             deadline=deadline_of(config.exp_manager, is_main=is_main),
             state=state,
+            measured=start.measured(state),
         )
         with pausing_on_interrupt(speaks=is_main) if saves else nullcontext():
             outcome = trainer.fit()

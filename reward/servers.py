@@ -172,7 +172,9 @@ class Servers:
     def _announced_in(self, folder: Path) -> Mapping[str, str]:
         """Returns the URLs of servers by their names, on a cluster those of nodes. Reads the folder only if it has
         changed or a server is down: on a cluster it is shared by hundreds of clients, and holds a file per node."""
-        changed_ns = folder.stat().st_mtime_ns if folder.exists() else 0
+        changed_ns = 0
+        with suppress(OSError):
+            changed_ns = folder.stat().st_mtime_ns
         if changed_ns != self._changed_ns or len(self.up()) < len(self.used):
             self._changed_ns, self._announced = changed_ns, read_folder(folder)
         return self._announced

@@ -174,7 +174,10 @@ def test_a_full_disk_is_one_sentence_whatever_was_written(
         (["train", "--foo"], "unrecognized arguments: --foo"),
         (["train", "--trainer.num_steps=3"], "options are written KEY=VALUE, without --"),
         (["train", "algorithm.clip_hihg=1"], "did you mean algorithm.clip_high?"),
-        (["train", "--config-name", "laptop", "data.train=runs/tiny/data/x.parquet"], "nemo_prorl.demo.build` makes it"),
+        (
+            ["train", "--config-name", "laptop", "data.train=runs/tiny/data/x.parquet"],
+            "nemo_prorl.demo.build` makes it",
+        ),
         (["train", "data.train=runs/tiny/data/*.parquet"], "names are not patterns: write the folder"),
         (["evaluate", "model.path=/no/such"], "/no/such"),
         (["evaluate", "--k", "x"], ""),

@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def _json_lines(path: Path) -> Iterator[Any]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 try:
-                    yield json.loads(line)
+                    yield json.loads(line, object_pairs_hook=_object)
                 except (ValueError, RecursionError) as error:
                     raise ValueError(f"line {number} is not JSON: {error}") from error
 
@@ -70,7 +71,7 @@ def _json(path: Path) -> Iterator[Any]:
     """Yields the objects of a list, or of the only list in an object, or of JSON Lines with the extension .json, which
     is common (DOLMA's shards, which do not fit into memory)."""
     with _open(path) as file:
-        first, more = file.readline(), file.readline().strip()
+        first, more = [*islice(filter(str.strip, file), 2), "", ""][:2]
     try:
         is_lines = bool(more) and isinstance(json.loads(first), dict)
     except (ValueError, RecursionError):
@@ -79,11 +80,16 @@ def _json(path: Path) -> Iterator[Any]:
         yield from _json_lines(path)
         return
     with _open(path) as file:
-        loaded = json.load(file)
+        loaded = json.load(file, object_pairs_hook=_object)
     if isinstance(loaded, dict):
         listed = [value for value in loaded.values() if isinstance(value, list)]
         loaded = listed[0] if len(loaded) == 1 and listed else [loaded]
     yield from loaded
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _check_names(name for name, _ in pairs)
+    return dict(pairs)
 
 
 def _check_names(names: Iterable[str]) -> None:

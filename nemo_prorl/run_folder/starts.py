@@ -70,9 +70,13 @@ class Recorder:
 
     def note(self) -> None:
         """Records that the process is alive. Any thread may call it."""
-        if time.time() - self._start.seen > REWRITE_S:
-            with self._lock, suppress(OSError):  # this file is not worth ending a run for
-                self._write()
+        # A thread whose write is stuck must not hold up the others.
+        if time.time() - self._start.seen > REWRITE_S and self._lock.acquire(blocking=False):
+            try:
+                with suppress(OSError):  # this file is not worth ending a run for
+                    self._write()
+            finally:
+                self._lock.release()
 
     def end(self, how: str) -> None:
         """Records how the process ends. Later calls do not change it."""

@@ -110,6 +110,14 @@ class StartingPoint:
             take_policy_of(state, self.checkpoint)
         return state
 
+    def measured(self, state: RunState) -> dict[str, float]:
+        """Returns metric -> value of the checkpoint's score, if the stage goes on from its own checkpoint and `state`
+        still measures the same."""
+        saved = self.checkpoint
+        if not self.is_resume or saved is None or saved.score is None:
+            return {}
+        return {saved.monitor: saved.score} if saved.kind == score_kind(saved.monitor, state) else {}
+
     def __str__(self) -> str:
         if self.checkpoint is None:
             return "the weights in model.path"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,8 @@ class ProRLTrainer:
     watchdog: Watchdog
     deadline: Deadline
     state: RunState
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of the weights before the first step."""
 
     def __post_init__(self) -> None:
         context = self.context
@@ -65,7 +67,7 @@ class ProRLTrainer:
         self.run_dir = Path(self.config.exp_manager.explicit_log_dir)
         self.controller = ResetController(self.config.controller, self.state.controller)
         self.schedule = SaveSchedule(self.config.exp_manager.checkpoint_callback_params)
-        self._measured = self._last_validation()
+        self._measured = {**self.measured, **self._last_validation()}
         """Metrics of the current weights, from which the next checkpoint takes its score: those of the last step or,
         after a reset to an earlier checkpoint, those of that checkpoint's validation."""
         self.stepper = Stepper(self.context, canary=self.canary)

@@ -284,7 +284,7 @@ def test_names_of_models_that_are_elsewhere(tmp_path: Path, monkeypatch: pytest.
         ("", r"model\.path is empty"),
         ("file", r"model\.path=file is a file: write the folder"),
         ("Qwen/Qwen3-0.6B", r"`hf download Qwen/Qwen3-0\.6B --local-dir Qwen/Qwen3-0\.6B`"),
-        ("runs/tiny/policy", r"`python -m nemo_prorl\.demo\.build runs/tiny` makes it"),
+        ("runs/tiny/policy", r"`python -m nemo_prorl\.demo\.build` makes it"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             check_model(name, run_config(), 1)
