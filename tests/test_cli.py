@@ -189,6 +189,7 @@ def test_a_full_disk_is_one_sentence_whatever_was_written(
         (["report", "/tmp", "--out", f"{__file__}/report.html"], "test_cli.py is a file, not a folder"),
         (["compare", "/tmp", "--out", __file__], "test_cli.py is a file, not a folder"),
         (["compare", "a/out", "b/out"], "several evaluations are called out"),
+        (["data", "build", "deepscaler", "against=a.jsonl", "against=b.jsonl"], "against=[A,B]"),
         (["data", "build", "reasoning_gym", f"out={__file__}"], "test_cli.py is a file, not a folder"),
         (["submit", "--dry-run", "--sbatch='--nodes=2"], "No closing quotation"),
         (["submit", "--config-name", "laptop", "--dry-run"], "stage main has no launcher"),

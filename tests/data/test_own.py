@@ -198,6 +198,7 @@ BAD: dict[str, tuple[str, bytes]] = {
     "latin.jsonl": ("cannot be read as jsonl .*utf-8", b'{"prompt": "caf\xe9", "answer": "4"}\n'),
     "empty.jsonl": ("holds no record", b""),
     "fields.csv": ("line 2 has more fields", b"prompt,answer\n?,4,5\n"),
+    "twice.jsonl": ("the name answer is there twice", b'{"prompt": "?", "answer": 4, "answer": 5}\n'),
     "twice.csv": ("the name answer is there twice", b"prompt,answer,answer\n?,4,5\n"),
     "deep.jsonl": ("line 1 is not JSON", b'{"prompt": ' + b"[" * 100_000),
     "zeros.jsonl.gz": ("cannot be read as jsonl", gzip.compress(LINES.encode() * 9)[:10] + b"\xff" * 99),

@@ -311,3 +311,12 @@ def test_who_ends_a_run_at_once_learns_what_is_left_of_it(tmp_path: Path) -> Non
     put_checkpoint(tmp_path, "a", 5)
     put_checkpoint(tmp_path, "a", 10)
     assert resume_message(tmp_path) == "the same command goes on after step 10, the last that is saved."
+
+
+@pytest.mark.parametrize("is_resume", [True, False])
+def test_a_stage_that_goes_on_knows_the_score_of_its_weights(tmp_path: Path, is_resume: bool) -> None:
+    """Otherwise a checkpoint that is saved again before the next step would lose it, and with it its place."""
+    state = RunState(stage="run1", step=7)
+    checkpoint = Checkpoint(path=tmp_path, state=state, reference_hash="", score=0.5, monitor="reward/mean")
+    start = StartingPoint(checkpoint=checkpoint, is_resume=is_resume)
+    assert start.measured(state) == ({"reward/mean": 0.5} if is_resume else {})
