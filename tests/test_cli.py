@@ -214,6 +214,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
         ("trainer.tensor_parallel=3", "does not divide the model's 4 attention heads"),
         (f"{MONITOR}=validation/scoer", "is not a metric of a run: did you mean validation/score?"),
         (f"{MONITOR}=quux", "is not a metric of a run: docs/reference/metrics.md lists them"),
+        (f"{MONITOR}=time/other_s", "is not a metric of a run: did you mean time/"),
         (
             "sampler.engine_args.kv_cache_dtyp=fp8",
             "is not a field of EngineArgs: did you mean kv_cache_dtype?",

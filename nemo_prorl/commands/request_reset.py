@@ -39,17 +39,10 @@ def main(arguments: Sequence[str]) -> int:
         )
     markers.ask_for_reset(run_dir)
     word, wrote = wrote_last(run)
-    later = (
-        ""
-        if word in UNDER_WAY
-        else " It is not running: it will be reset after the first step of its next start."
-    )
-    show(
-        [
-            f"asked stage {stage} in {run_dir} for a reset after its current step.",
-            f"The run: {wrote.rstrip('.')}.{later}",
-        ]
-    )
+    said = f"The run: {wrote.rstrip('.')}."
+    if word not in UNDER_WAY:
+        said += " It is not running: it will be reset after the first step of its next start."
+    show([f"asked stage {stage} in {run_dir} for a reset after its current step.", said])
     while given.wait and markers.reset_request_id(run_dir):
         if markers.is_done(run_dir, stage) or markers.why_failed(run_dir, stage):
             markers.delete_reset_request(run_dir)

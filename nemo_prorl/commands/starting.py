@@ -11,6 +11,7 @@ from nemo_prorl.config.makers import made_by
 from nemo_prorl.run_folder.loggers import check_loggers
 from nemo_prorl.run_folder.metric_docs import METRICS, metric_doc
 from nemo_prorl.run_folder.nemo_toolkit import check_nemo
+from nemo_prorl.run_folder.run import OTHER
 from nemo_prorl.run_folder.storage import check_writable
 
 LONG_STEP_S = 3600.0
@@ -46,8 +47,10 @@ def check_inputs(config: RunConfig, world_size: int) -> None:
         check_loggers(config.exp_manager)
     check_nemo(config.exp_manager)
     monitor = config.exp_manager.checkpoint_callback_params.monitor
-    if not metric_doc(monitor):  # the run would keep no best checkpoint
-        hint = did_you_mean(monitor, METRICS, "docs/reference/metrics.md lists them.")
+    if not metric_doc(monitor) or monitor == OTHER:  # the run would keep no best checkpoint
+        hint = did_you_mean(
+            monitor, sorted(METRICS.keys() - {OTHER}), "docs/reference/metrics.md lists them."
+        )
         raise ConfigError(
             f"exp_manager.checkpoint_callback_params.monitor={monitor} is not a metric of a run: {hint}"
         )

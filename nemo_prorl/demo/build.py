@@ -8,6 +8,7 @@ is left.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import random
@@ -115,9 +116,15 @@ def _first_file(level: tasks.Level) -> int:
     return next(number for number, largest in enumerate(LARGEST) if size <= largest[name])
 
 
-if __name__ == "__main__" and sys.argv[1:]:
-    sys.exit(f"error: {sys.argv[1]} is too much: this command takes no arguments and writes {BASE}")
-if __name__ == "__main__" and not is_built(BASE):
+def main() -> None:
+    """Builds BASE unless it is up to date, and exits with one line for what a user can mend."""
+    argparse.ArgumentParser(description=__doc__).parse_args()  # there are no arguments
+    if is_built(BASE):
+        return
     if BASE.exists() and not (BASE / "built_by").is_file():
         sys.exit(f"error: {BASE} exists and was not written by this command: move it away")
     build(BASE)
+
+
+if __name__ == "__main__":
+    main()

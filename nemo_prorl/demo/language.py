@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -149,6 +150,7 @@ def changed_responses(out: Path, uids: Sequence[str]) -> Iterator[list[str]]:
 
 def main() -> None:
     """Builds, and exits with one line for what a user can mend."""
+    argparse.ArgumentParser(description=__doc__).parse_args()  # there are no arguments
     environment.prepare()
     try:
         build()

@@ -1,5 +1,4 @@
-"""Results in the layout of the paper's tables, with its numbers beside ours: for the terminal, as Markdown, and for a
-run's report (title, columns, rows)."""
+"""Results in the layout of the paper's tables, with its numbers beside ours: for the terminal, and as Markdown."""
 
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ from nemo_prorl.evaluation.results import (
     comparable,
     estimate,
 )
+from nemo_prorl.run_folder import formats
 
 ABSENT = "–"
 MARK = "†"
@@ -102,13 +102,9 @@ def details(results: Mapping[str, BenchmarkResult]) -> Table:
 
 def as_text(table: Table) -> Iterator[str]:
     """Yields lines for a terminal: the first column left-aligned, numbers right-aligned."""
-    widths = [max(len(cell) for cell in column) for column in zip(table.columns, *table.rows, strict=True)]
     yield table.title
-    for row in (table.columns, *table.rows):
-        cells = [row[0].ljust(widths[0])] + [
-            cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)
-        ]
-        yield "  " + "  ".join(cells).rstrip()
+    for line in formats.table([table.columns, *table.rows], "<" + ">" * (len(table.columns) - 1)):
+        yield f"  {line}"
     for note in table.notes:
         yield f"  {note}."
 

@@ -45,6 +45,7 @@ OUTSIDE_STEP = {"time/validation_s": "validation", "time/save_s": "checkpoint"}
 LOOP_TIMES = ("time/step_s", *OUTSIDE_STEP)
 """All time of the loop: in steps and between them."""
 OTHER = "time/other_s"
+"""The rest of a step, which no run records: `full_records` computes it."""
 
 HEARTBEAT_FILE = "heartbeat.json"
 RUNNING_S = 900.0

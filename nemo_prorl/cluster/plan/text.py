@@ -1,5 +1,5 @@
-"""Formats a plan: tables of 80 columns, and sentences that are folded where they are printed. Every function returns
-lines, except `large`."""
+"""Formats a plan: tables of 80 columns, and sentences that are folded where they are printed. Functions return
+lines where nothing else is said."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from nemo_prorl.cluster.plan.estimate import (
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.config import ControllerAction, ControllerConfig, ControllerMode, RunConfig
 from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.run_folder import formats
 from nemo_prorl.run_folder.formats import large
 
 COSTS = ("stage", "response", "n", "steps", "tokens", "GPU h", "days", "may end early on")
@@ -41,13 +42,13 @@ def chain_text(
         lines.append(f"{config.stage.name}: {_beginning(config)}")
         if parent := parents.get(config.stage.name):
             rows = [(key, old, "->", new) for key, (old, new) in differences(parent, config).items()]
-            lines += table(rows, "lrll") or ["  nothing else"]
+            lines += table(rows, "<><<") or ["  nothing else"]
     if of_one_stage:
         config, parent = chain[-1], parents.get(chain[-1].stage.name)
         changed = differences(parent, config) if parent else {}
         own = differences(RunConfig(), config).keys() - changed.keys()
         lines += ["", f"{f'As in {parent.stage.name}, and other' if parent else 'Other'} than the default"]
-        lines += table([(key, value) for key, value in flattened(config).items() if key in own], "ll")
+        lines += table([(key, value) for key, value in flattened(config).items() if key in own], "<<")
     return [*lines, "", *_explanation(model)]
 
 
@@ -90,7 +91,7 @@ def _cost_table(shown: Chain, chain: Chain, cluster: Cluster, model: Architectur
     if len(chain) > 1:
         total = reduce(add, (estimate(config, model) for config in chain))
         rows.append(("total" if shown == chain else "so far", "", "", *numbers(total), ""))
-    return table(rows, "lrrrrrrl")
+    return table(rows, "<>>>>>><")
 
 
 def _beginning(config: RunConfig) -> str:
@@ -140,24 +141,21 @@ def rounded(number: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
-    """An indented table with two blanks between columns; `alignment` has one letter, l or r, per column.
+    """An indented table with two blanks between columns; `alignment` has < or > for each column.
 
     The last column is wrapped at WIDTH, and starts on a new line if one of its words is too long.
     """
     if not rows:
         return []
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    start = 2 + sum(widths[:-1]) + 2 * len(widths[:-1])
+    beginnings = formats.table([row[:-1] for row in rows], alignment[:-1])
+    start = 4 + max(map(len, beginnings))
+    last = max(len(row[-1]) for row in rows)
     lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(size) if side == "r" else cell.ljust(size)
-            for cell, size, side in zip(row, widths, alignment, strict=True)
-        ]
+    for row, beginning in zip(rows, beginnings, strict=True):
         has_room = all(len(word) <= WIDTH - start for word in row[-1].split())
         indent = start if has_room else 6
         folded = wrap(row[-1], WIDTH - indent, break_long_words=False, break_on_hyphens=False)
-        beside = [folded[0].rjust(widths[-1] if alignment[-1] == "r" else 0)] if has_room and folded else []
-        lines.append(("  " + "  ".join([*cells[:-1], *beside])).rstrip())
+        beside = [folded[0].rjust(last if alignment[-1] == ">" else 0)] if has_room and folded else []
+        lines.append("".join([f"  {beginning}".ljust(start), *beside]).rstrip())
         lines += [" " * indent + part for part in folded[len(beside) :]]
     return lines

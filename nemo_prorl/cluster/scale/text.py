@@ -31,7 +31,7 @@ def memory_text(plans: Sequence[StagePlan], gpu: Gpu) -> list[str]:
             sizes = (f"{parts[part] / GIB:.1f}" if part in parts else "-" for parts in memory.phases.values())
             rows.append((part, *sizes))
         rows.append(("total", *(f"{memory.total(phase) / GIB:.1f}" for phase in memory.phases)))
-        tables += [*table(rows, "l" + "r" * len(memory.phases)), ""]
+        tables += [*table(rows, "<" + ">" * len(memory.phases)), ""]
     last, rollouts = plans[-1].memory, plans[-1].rollouts_per_engine
     most = min(plans[-1].config.sampler.max_sequences, rollouts)
     places = (
@@ -85,7 +85,7 @@ def time_text(plans: Sequence[StagePlan], cluster: Cluster, model: Architecture)
         )
     if any(plan.config.sampler.ahead for plan in plans):
         said.append("What sampler.ahead hides of the sampling is not subtracted.")
-    return ["Seconds of a step", *table(rows, "l" + "r" * (len(head) - 2) + "l"), "", *said]
+    return ["Seconds of a step", *table(rows, "<" + ">" * (len(head) - 2) + "<"), "", *said]
 
 
 def step_hours(plans: Sequence[StagePlan], cluster: Cluster) -> tuple[float, float]:
@@ -109,6 +109,6 @@ def layouts_text(plans: Sequence[StagePlan]) -> list[str]:
     return [
         "",
         f"Layouts that fit: {len(plans)}, fastest first (sampler: its tensor parallelism)",
-        *table(rows, "rrrrrl"),
+        *table(rows, ">>>>><"),
         f"The fastest: {overrides(plans[0].config)}",
     ]

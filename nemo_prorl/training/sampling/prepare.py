@@ -45,13 +45,10 @@ class Preparer:
 
     context: StepContext
 
-    def _send_tokens(
-        self, round_: Round, share: Share, rollouts: Sequence[Sequence[RolloutOutline]]
-    ) -> dict[Key, RolloutTokens]:
-        """Sends each prompt's rollouts to the replica that is to prepare them, balanced by tokens. Returns those of
-        this replica."""
+    def _send_tokens(self, round_: Round, share: Share, sizes: Sequence[int]) -> dict[Key, RolloutTokens]:
+        """Sends each prompt's rollouts, of `sizes` tokens, to the replica that is to prepare them, balanced by tokens.
+        Returns those of this replica."""
         layout = self.context.ranks.layout
-        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
         receivers = {
             index: layout.replica_ranks(replica)
             for replica, part in enumerate(balance(sizes, layout.data_parallel))
@@ -74,7 +71,8 @@ class Preparer:
         order, what was prepared, all verdicts). share: what this rank has sampled; rollouts: all outlines as
         [prompt][sibling]."""
         context, config = self.context, self.context.config
-        mine = self._send_tokens(round_, share, rollouts)
+        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
+        mine = self._send_tokens(round_, share, sizes)
         shape = partial(
             shape_reward,
             max_response_tokens=config.sampler.max_response_tokens,
@@ -82,7 +80,6 @@ class Preparer:
             config=config.shaping,
         )
         context.stopwatch.begin("grading")
-        sizes = [sum(rollout.length for rollout in group) for group in rollouts]
         indices = sorted({index for index, _ in mine})
         waiting = chunks(indices, sizes, PASSES_A_CHUNK * config.trainer.micro_batch_tokens)
         verdicts: dict[Key, ScoreResult] = {}
