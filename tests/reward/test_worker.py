@@ -92,7 +92,12 @@ def grader_that_imports(name: str, *, is_silent: bool) -> object:
     return grade
 
 
-def test_a_message_that_takes_long_is_answered_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_takes_long_is_answered_in_part(
+    watch: ImportWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        worker, "_watch", lambda: watch
+    )  # that of the process knows of earlier tests' imports
     for seconds, count in ((-1.0, 1), (60.0, 3)):
         monkeypatch.setattr(worker, "_GROUP_S", seconds)
         scores = [answer.score for answer in worker._answers([TEXT] * 3) if isinstance(answer, Grade)]
