@@ -1,4 +1,4 @@
-"""Tests that every command of docs/gpu.md can be parsed: a misspelt option would waste minutes on a rented GPU."""
+"""Tests that every command about GPUs can be parsed: a misspelt option would waste minutes on a rented GPU."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ def check_project_command(name: str, arguments: Sequence[str]) -> None:
     compose(config_name, [*overrides, *given.overrides], conf_dir=ROOT / "conf")
 
 
-COMMANDS = [words for words, _ in sessions_of((ROOT / "docs/gpu.md").read_text(encoding="utf-8"))]
+COMMANDS = [
+    words
+    for page in ("docs/gpu.md", "experiments/gpu.md")
+    for words, _ in sessions_of((ROOT / page).read_text(encoding="utf-8"))
+]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words)[:60])

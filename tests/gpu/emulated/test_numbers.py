@@ -1,5 +1,5 @@
 """The policy with Transformer Engine's layers against float64, by the comparison of `make gpu-check`, and against its
-limits. The figures are what a GPU should show but for its kernels' own rounding; docs/gpu.md lists them."""
+limits. The figures are what a GPU should show but for its kernels' own rounding; experiments/gpu.md lists them."""
 
 from __future__ import annotations
 
