@@ -21,8 +21,12 @@ from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, WriteFile, mak
 from tests.training.conftest import make_group
 
 
-def mix(weights: Mapping[str, float], *, seed: int = 1, max_prompt_tokens: int = 100) -> PromptMix:
-    return PromptMix(weights, seed=seed, tokenizer=CharacterTokenizer(), max_prompt_tokens=max_prompt_tokens)
+def mix(
+    weights: Mapping[str, float], *, seed: int = 1, max_prompt_tokens: int = 100, by_difficulty: bool = False
+) -> PromptMix:
+    mixed = PromptMix(weights, seed=seed, tokenizer=CharacterTokenizer(), max_prompt_tokens=max_prompt_tokens)
+    mixed.by_difficulty = by_difficulty
+    return mixed
 
 
 def uids(prompts: Sequence[Prompt]) -> list[str]:
@@ -116,18 +120,21 @@ def test_two_files_with_the_same_problems_are_one_sentence(write_file: WriteFile
 
 @pytest.mark.medium
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(before=st.integers(0, 60), seed=st.integers(0, 5), data=st.data())
+@given(before=st.integers(0, 60), seed=st.integers(0, 5), by_difficulty=st.booleans(), data=st.data())
 def test_a_resumed_mix_goes_on_at_the_very_row(
-    write_file: WriteFile, before: int, seed: int, data: st.DataObject
+    write_file: WriteFile, before: int, seed: int, by_difficulty: bool, data: st.DataObject
 ) -> None:
     lengths = [*data.draw(st.lists(st.sampled_from([1, 90]), min_size=4, max_size=9)), 1]
     weights = {write_file("a", lengths): 3.0, write_file("b", 5): 1.0}
-    first = mix(weights, seed=seed, max_prompt_tokens=50)
+    first, resumed = (
+        mix(weights, seed=seed, max_prompt_tokens=50, by_difficulty=by_difficulty) for _ in range(2)
+    )
     taken = first.take(before)
-    first.give_back(taken[data.draw(st.integers(0, before)) :])
-    state = json.loads(json.dumps(first.state()))
-    resumed = mix(weights, seed=seed, max_prompt_tokens=50)
-    resumed.restore(state)
+    num_trained = data.draw(st.integers(0, before))
+    for prompt in taken[:num_trained]:
+        first.note([replace(make_group("any", [0.0, 1.0]), prompt=prompt)])
+    first.give_back(taken[num_trained:])
+    resumed.restore(json.loads(json.dumps(first.state())))
     assert resumed.take(30) == first.take(30)
     assert resumed.num_too_long == first.num_too_long
     assert resumed.state() == first.state()
