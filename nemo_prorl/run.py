@@ -21,7 +21,7 @@ from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise, leave
 from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
-from nemo_prorl.engines.limits import with_begun_limits, with_limits
+from nemo_prorl.engines.limits import as_begun, with_learning_rate, with_limits
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.reward_sources.functions.check import agreed_digests, what_changed
@@ -229,7 +229,7 @@ class Inputs:
     """What a stage reads before its engines load."""
 
     config: RunConfig
-    """With prompt files in `data`, and with numbers for the limits that data and model give."""
+    """With prompt files in `data`, and with the numbers that data and model give."""
     written: RunConfig
     """The same with `data` as the user wrote it, as the run's folder records it."""
     tokenizer: Tokenizer
@@ -254,12 +254,13 @@ def load_inputs(
     rows."""
     terminal.wait_for("reading tokenizer and prompt files")
     if is_resume:
-        config = ranks.on_main(lambda: with_begun_limits(config))
+        config = ranks.on_main(lambda: as_begun(config))
     converted, recognised = ranks.on_main(lambda: with_prompt_files(config, beat, into=into))
     tokenizer = ranks.together(lambda: load_tokenizer(config))
     lengths = ranks.on_main(lambda: prompt_lengths(converted, tokenizer))
     each = (length for file in lengths for length in file.lengths)
     found, limits = ranks.on_main(lambda: with_limits(converted, each))
+    found, rate = with_learning_rate(found)
     losses = ranks.on_main(lambda: left_out(lengths, found.sampler.max_prompt_tokens))
     prompts, held_out = read_prompts(found, tokenizer, ranks)
     return Inputs(
@@ -268,7 +269,7 @@ def load_inputs(
         tokenizer=tokenizer,
         prompts=prompts,
         held_out=held_out,
-        sentences=[*recognised, *limits, *remarks(found, tokenizer), losses],
+        sentences=[*recognised, *limits, *remarks(found, tokenizer), losses, rate],
     )
 
 

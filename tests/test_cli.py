@@ -311,7 +311,10 @@ def test_check_says_how_many_prompts_are_left_out(
     assert cli.main(check) == 0
     said = capsys.readouterr().out.splitlines()
     assert f"left out: 1 of 3 in {tmp_path}/held_out.parquet (the longest has 90" in said[0]
-    assert said[1].startswith("stage main can start")
+    assert said[1].startswith(
+        "warning: trainer.learning_rate=2e-06 is given; by the rule for 309 k weights it"
+    )
+    assert said[2].startswith("stage main can start")
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert (cli.main(check), capsys.readouterr().out) == (0, "")
@@ -337,6 +340,11 @@ def test_evaluate_names_model_and_data_in_short(
     config, ks, samples = seen[0]
     assert config.data.validation == [str(file) for file in files]
     assert (ks, samples) == ([1, 2, 4, 8], Path("s.jsonl"))
+    for more, most in (([], 0), (["validation.max_prompts=7"], 7)):
+        assert cli.main(["evaluate", "--config-name", "small_cpu", *short, *more]) == 0
+        assert seen[-1][0].validation.max_prompts == most, "16 are for validations while a policy trains"
+    capsys.readouterr()
+    assert cli.main(["evaluate", *short]) == 0
     assert capsys.readouterr().out.split() == ["num_prompts", "20", "pass@1", "0.2500"]
     assert cli.main(["evaluate", *short, "--samples", str(tmp_path)]) == 2
     assert f"--samples {tmp_path} is a folder: write the name of a file." in capsys.readouterr().err

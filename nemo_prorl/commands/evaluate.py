@@ -30,8 +30,8 @@ data_dir=DIR       folder of the benchmarks' files (default: data/benchmarks)
 out=DIR            folder for samples and results (default: evaluations/ and the model's name)
 KEY=VALUE          any option of `train --help`, such as validation.num_rollouts=64
 
-data=FILE          held-out problems instead of benchmarks (docs/data.md has the columns); may be given several \
-times
+data=FILE          all held-out problems of a file instead of benchmarks (docs/data.md has the columns), or \
+validation.max_prompts=N of them; may be given several times
 
 After an interruption the same command continues. docs/evaluation.md has the details."""
 
@@ -92,6 +92,8 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
         else:
             overrides.append(text)
     if files:
+        # A configuration limits the validations of a training; whoever asks for a file wants all of it.
+        overrides.insert(0, "validation.max_prompts=0")
         overrides.append(f"data.validation=[{','.join(map(quoted, files))}]")
     return overrides, files
 

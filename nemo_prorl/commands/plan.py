@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from nemo_prorl.cluster.plan.chain import asked_chain, missing_files
 from nemo_prorl.cluster.plan.estimate import estimate
@@ -15,9 +18,16 @@ from nemo_prorl.cluster.scale.layouts import fitting_layouts, plan_of
 from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
-from nemo_prorl.config import ConfigError, SamplerConfig
+from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config.sections.checks import require
+from nemo_prorl.engines.limits import LIMITS, with_limits_of
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.run_folder.formats import large
+
+PAPER_CLUSTER, ONE_GPU = (4, 8), (1, 1)
+"""Nodes and GPUs per node of ProRL (2507.12507 section 4.1), and of a configuration that is not the papers'."""
+ASSUMED_PROMPT_TOKENS = 1024
+"""The longest prompt where sampler.max_prompt_tokens=0 and the prompts cannot be read here."""
 
 DESCRIPTION = """\
 stage=NAME  shows only this stage of conf/stage/, at the end of the chain that leads to it (default: the papers' \
@@ -32,41 +42,65 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the plan of a chain or of one stage and returns exit code 0. Raises ConfigError for a chain that cannot
     work."""
     parser = Parser("plan", __doc__, DESCRIPTION)
-    parser.option("--nodes", "N", "number of nodes (default: 4, as in ProRL)", type=int, default=4)
-    parser.option("--gpus-per-node", "N", "GPUs per node (default: 8, as in ProRL)", type=int, default=8)
+    default = "(default: {}, as in ProRL; 1 with another --config-name than train)"
+    parser.option("--nodes", "N", f"number of nodes {default.format(4)}", type=int)
+    parser.option("--gpus-per-node", "N", f"GPUs per node {default.format(8)}", type=int)
     _add_estimates(parser)
     given = parse_overrides(parser, arguments)
     chain, of_one_stage = asked_chain(given.config_name, given.overrides, CONF_DIR)
-    for config in chain:
-        _check_limits(config.sampler)
-    cluster = Cluster(num_nodes=given.nodes, gpus_per_node=given.gpus_per_node)
     model = shape_of(given.shape) if given.shape else model_of(chain[0])
+    shape, gpu = model or shape_of(PAPER_MODEL), gpu_of(given.gpu)
+    if given.gpu_gib is not None:
+        require(given.gpu_gib > 0, "--gpu-gib", f"{given.gpu_gib:g}", "greater than 0")
+        gpu = replace(gpu, memory_gib=given.gpu_gib)
+    found = [_with_limits(config, shape) for config in chain]
+    chain, notes = tuple(config for config, _ in found), dict.fromkeys(said for _, said in found if said)
+    nodes, per_node = PAPER_CLUSTER if given.config_name == "train" else ONE_GPU
+    cluster = Cluster(
+        num_nodes=nodes if given.nodes is None else given.nodes,
+        gpus_per_node=per_node if given.gpus_per_node is None else given.gpus_per_node,
+    )
     asked = {"response_share": given.response_share, "informative_share": given.informative_share}
     shares = {name: share for name, share in asked.items() if share is not None}
-    shape, gpu = model or shape_of(PAPER_MODEL), gpu_of(given.gpu)
     cases = [
         Case(model=shape, config=config, cluster=cluster, gpu=gpu, **shares)
         for config in (chain[-1:] if of_one_stage else chain)
     ]
-    if given.memory or given.time:
-        show(_estimates(given, cases, model))
+    if given.memory or given.time or given.gpu_gib:
+        show([*notes, *_estimates(given, cases, model)])
         return 0
     for config in chain:
         check_stage(config, cluster, model)
     check_handovers(chain)
     lines = chain_text(chain, cluster, model, of_one_stage=of_one_stage)
-    show([*lines, *_hours(cases, model), *remaining_text(missing_files(chain), model)])
+    show([*notes, *lines, *_hours(cases, model), *remaining_text(missing_files(chain), model)])
     return 0
 
 
-def _check_limits(config: SamplerConfig) -> None:
-    """Raises ConfigError for a limit of the sampler that `train` and `evaluate` find, from data and model."""
-    for name in ("max_prompt_tokens", "max_response_tokens"):
-        if not getattr(config, name):
-            raise ConfigError(
-                f"sampler.{name}=0 stands for a number that train finds from data and model: write the number, which "
-                "`train --check` prints, or --config-name RUN/resolved.yaml."
-            )
+def _with_limits(config: RunConfig, model: Architecture) -> tuple[RunConfig, str]:
+    """Returns the configuration with the limits of prompts and responses that `train` would find, and a sentence on
+    them. Raises ConfigError as `train` does."""
+    if all(getattr(config.sampler, name) for name in LIMITS):
+        return config, ""
+    from nemo_prorl.engines.tokenizer import has_tokenizer
+
+    files = [*config.data.train, *config.data.validation]
+    if has_tokenizer(Path(config.model.path)) and files and all(Path(file).exists() for file in files):
+        found, said = with_limits_of(model, config, _prompt_lengths(config))
+        return found, said[0]
+    found, said = with_limits_of(model, config, [ASSUMED_PROMPT_TOKENS])
+    return found, f"{said[0]} The prompts are assumed: their files or the model's tokenizer are not here."
+
+
+def _prompt_lengths(config: RunConfig) -> Iterable[int]:
+    """Yields the tokens of the prompts that `train` looks at for its limits."""
+    from nemo_prorl.data.inputs import prompt_lengths, with_prompt_files
+    from nemo_prorl.engines.tokenizer import load_tokenizer
+
+    with TemporaryDirectory() as folder:
+        converted, _ = with_prompt_files(config, into=Path(folder))
+        for file in prompt_lengths(converted, load_tokenizer(config)):
+            yield from file.lengths
 
 
 def _add_estimates(parser: Parser) -> None:
@@ -74,6 +108,9 @@ def _add_estimates(parser: Parser) -> None:
     parser.flag("--time", "estimates the seconds of a step, a floor, and lists the layouts that fit")
     parser.add_argument(
         "--gpu", default="h100", help="type of GPU: h100, h200 or a100 (default: h100, as in ProRL)"
+    )
+    parser.option(
+        "--gpu-gib", "GIB", "its memory, if it is another type, such as 24; implies --memory", type=float
     )
     parser.option(
         "--shape",
@@ -104,8 +141,10 @@ def _estimates(given: argparse.Namespace, cases: Sequence[Case], model: Architec
     """Returns the lines of --memory and --time. Raises ConfigError for a stage that does not fit."""
     plans = [plan_of(case) for case in cases]
     first = cases[0]
-    lines = [f"{large(first.model.num_parameters)} parameters on {first.cluster}, {first.gpu.name.upper()}"]
-    if given.memory:
+    speed = f"of {given.gpu_gib:g} GiB, as fast as " if given.gpu_gib else ""
+    where = f"{first.cluster}, {speed}{first.gpu.name.upper()}"
+    lines = [f"{large(first.model.num_parameters)} parameters on {where}"]
+    if given.memory or given.gpu_gib:
         lines += ["", *text.memory_text(plans, first.gpu)]
     if given.time:
         lines += ["", *text.time_text(plans, first.cluster, first.model), *_hours(cases, model)]

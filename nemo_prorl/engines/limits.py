@@ -1,4 +1,5 @@
-"""Finds the limits of prompts and responses that a configuration leaves to the data and the model."""
+"""Finds the numbers that a configuration leaves to the data and the model, and writes as 0: the limits of prompts and
+responses, and the learning rate."""
 
 from __future__ import annotations
 
@@ -9,41 +10,73 @@ from typing import Any
 
 import yaml
 
+from nemo_prorl.algorithm.learning_rate import chosen_rate
 from nemo_prorl.config import ConfigError, RunConfig, SamplerConfig
 from nemo_prorl.config.sections.sampler import FOUND_RESPONSE_TOKENS
-from nemo_prorl.engines.megatron.architecture import read_architecture
+from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
 from nemo_prorl.engines.megatron.check import check_context
+from nemo_prorl.run_folder.formats import large
 
 LIMITS = ("max_prompt_tokens", "max_response_tokens")
+FAR = 8.0
+"""How many times a given learning rate may be above or below the rule's without a warning."""
 
 
-def with_begun_limits(config: RunConfig) -> RunConfig:
-    """Returns the configuration of a stage that is resumed, with the limits that it began with in place of those that
-    are 0, from RUN/stages/NAME.yaml: the data may have grown since."""
+def as_begun(config: RunConfig) -> RunConfig:
+    """Returns the configuration of a stage that is resumed, with the numbers that it began with in place of those that
+    are 0, from RUN/stages/NAME.yaml: the data may have grown since, and the rule of the rate may have changed."""
     recorded = Path(config.exp_manager.explicit_log_dir) / "stages" / f"{config.stage.name}.yaml"
-    if (config.sampler.max_prompt_tokens and config.sampler.max_response_tokens) or not recorded.is_file():
+    sampler, trainer = config.sampler, config.trainer
+    is_complete = sampler.max_prompt_tokens and sampler.max_response_tokens and trainer.learning_rate
+    if is_complete or not recorded.is_file():
         return config
-    before: dict[str, Any] = yaml.safe_load(recorded.read_text(encoding="utf-8"))["sampler"]
-    known = {name: getattr(config.sampler, name) or before[name] for name in LIMITS}
-    return _limited(config, replace(config.sampler, **known))
+    before: dict[str, Any] = yaml.safe_load(recorded.read_text(encoding="utf-8"))
+    known = {name: getattr(sampler, name) or before["sampler"][name] for name in LIMITS}
+    rate = trainer.learning_rate or before["trainer"]["learning_rate"]
+    config = replace(config, trainer=replace(trainer, learning_rate=rate))
+    return _limited(config, replace(sampler, **known))
+
+
+def with_learning_rate(config: RunConfig) -> tuple[RunConfig, str]:
+    """Returns the configuration with a learning rate where it is 0, and a sentence on where it comes from: a warning if
+    it is far from the one that 0 stands for."""
+    given, lora, model = config.trainer.learning_rate, config.lora, read_architecture(config.model.path)
+    found = chosen_rate(model.num_parameters, hidden_size=model.hidden_size, rank=lora.rank, scale=lora.scale)
+    of = f"{large(model.num_parameters)} weights" + (f" at rank {lora.rank}" if lora.rank else "")
+    if given in (0.0, found):
+        said = f"trainer.learning_rate={found:g}, by the rule for {of} (docs/recipes.md)."
+        return replace(config, trainer=replace(config.trainer, learning_rate=found)), said
+    said = f"trainer.learning_rate={given:g} is given; by the rule for {of} it would be {found:g}"
+    for times, danger in ((found / given, "the policy may hardly move"), (given / found, "it may collapse")):
+        if times > FAR:
+            said = f"warning: {said}, and {danger}: trainer.learning_rate=0 stands for the rule"
+    return config, f"{said} (docs/recipes.md)."
 
 
 def with_limits(config: RunConfig, lengths: Iterable[int]) -> tuple[RunConfig, list[str]]:
+    """Does `with_limits_of` for the model in model.path. Raises ConfigError also if vLLM's cache here has no room."""
+    architecture = read_architecture(config.model.path)
+    found, said = with_limits_of(architecture, config, lengths)
+    if said:
+        check_context(architecture, found)
+    return found, said
+
+
+def with_limits_of(
+    architecture: Architecture, config: RunConfig, lengths: Iterable[int]
+) -> tuple[RunConfig, list[str]]:
     """Returns the configuration with a number for each limit that is 0, and a sentence on what was found. `lengths`,
-    the tokens of the prompts, are read only if needed. Raises ConfigError if there is no room for prompts and
-    responses."""
-    sampler = config.sampler
+    the tokens of the prompts, are read only if needed. Raises ConfigError if the model's context has no room for
+    prompts and responses."""
+    sampler, context = config.sampler, architecture.max_positions
     unknown = [name for name in LIMITS if not getattr(sampler, name)]
     if not unknown:
         return config, []
-    architecture = read_architecture(config.model.path)
     longest = 0 if sampler.max_prompt_tokens else max(lengths)
-    found = found_limits(sampler, context_tokens=architecture.max_positions, longest=longest)
-    config = _limited(config, found)
-    check_context(architecture, config)
+    found = found_limits(sampler, context_tokens=context, longest=longest)
     numbers = " and ".join(f"sampler.{name}={getattr(found, name)}" for name in unknown)
     source = f"the longest prompt of {longest:,} tokens and " if longest else ""
-    return config, [f"{numbers}, from {source}the model's context of {architecture.max_positions:,}."]
+    return _limited(config, found), [f"{numbers}, from {source}the model's context of {context:,}."]
 
 
 def found_limits(sampler: SamplerConfig, *, context_tokens: int, longest: int) -> SamplerConfig:

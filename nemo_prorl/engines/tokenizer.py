@@ -47,10 +47,15 @@ def load_tokenizer(config: RunConfig) -> Tokenizer:
     return tokenizer
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Returns whether the folder has a file of a tokenizer."""
+    return any((folder / name).exists() for name in _FILES)
+
+
 def check_tokenizer(folder: Path) -> None:
     """Raises ConfigError for a tokenizer in the folder that cannot be loaded or does not belong to the model. The
     folder may have none."""
-    if any((folder / name).exists() for name in _FILES):
+    if has_tokenizer(folder):
         _read_tokenizer(folder)
 
 

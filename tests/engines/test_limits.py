@@ -13,13 +13,14 @@ from nemo_prorl.config import (
     ConfigError,
     DataConfig,
     ExpManagerConfig,
+    LoraConfig,
     ModelConfig,
     RunConfig,
     SamplerConfig,
 )
 from nemo_prorl.data.inputs import prompt_lengths
 from nemo_prorl.data.rows import write_rows
-from nemo_prorl.engines.limits import found_limits, with_begun_limits, with_limits
+from nemo_prorl.engines.limits import as_begun, found_limits, with_learning_rate, with_limits
 from nemo_prorl.engines.megatron import check
 from nemo_prorl.run_folder.origin import write_resolved
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, make_row
@@ -104,15 +105,56 @@ def test_a_cache_without_room_for_what_was_found_is_refused_before_the_engines_l
 
 def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, tmp_path: Path) -> None:
     """With the file of today, whose prompts are longer, other responses would be cut off."""
-    assert with_begun_limits(config) == config, "nothing is recorded yet"
+    assert as_begun(config) == config, "nothing is recorded yet"
     begun, _ = found_from_files(config)
     write_resolved(begun, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
     write(tmp_path / "b.parquet", 20)
-    assert with_begun_limits(config) == begun
+    assert as_begun(config) == begun
     told = replace(config, sampler=replace(config.sampler, max_response_tokens=100))
-    assert with_begun_limits(told).sampler.max_response_tokens == 100, (
-        "a number on the command line has the last word"
+    assert as_begun(told).sampler.max_response_tokens == 100, "a number on the command line has the last word"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (0.0, "trainer.learning_rate=0.00036, by the rule for 309 k weights (docs/recipes.md)."),
+        (0.00036, "trainer.learning_rate=0.00036, by the rule for 309 k weights (docs/recipes.md)."),
+        (1e-4, "trainer.learning_rate=0.0001 is given; by the rule for 309 k weights it would be 0.00036 (docs/"),
+        (2e-6, "warning: trainer.learning_rate=2e-06 is given; by the rule for 309 k weights it would be 0.00036, and "
+         "the policy may hardly move: trainer.learning_rate=0 stands for the rule (docs/recipes.md)."),
+        (1e-2, "warning: trainer.learning_rate=0.01 is given; by the rule for 309 k weights it would be 0.00036, and "
+         "it may collapse: trainer.learning_rate=0 stands for the rule (docs/recipes.md)."),
+    ],
+)  # fmt: skip
+def test_a_learning_rate_of_0_is_found_and_any_other_stays_and_is_compared(
+    config: RunConfig, given: float, said: str
+) -> None:
+    found, sentence = with_learning_rate(with_rate(config, given))
+    assert found == with_rate(config, given or 0.00036)
+    assert sentence.startswith(said)
+
+
+def test_factors_have_a_rate_of_their_own(config: RunConfig) -> None:
+    (at_32, said), (at_8, _), (scaled, _) = (
+        with_learning_rate(replace(with_rate(config, 0.0), lora=lora))
+        for lora in (LoraConfig(rank=32), LoraConfig(rank=8), LoraConfig(rank=8, alpha=16.0))
     )
+    assert "by the rule for 309 k weights at rank 32" in said
+    rates = [each.trainer.learning_rate for each in (at_32, at_8, scaled)]
+    assert rates == pytest.approx([rates[1] / 2, rates[1], rates[1] / 2], rel=0.05)
+
+
+def test_a_resumed_stage_keeps_the_learning_rate_that_it_began_with(config: RunConfig) -> None:
+    """Whatever the rule says by then; a number on the command line has the last word."""
+    begun = with_rate(found_from_files(config)[0], 3e-5)
+    write_resolved(begun, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
+    assert as_begun(with_rate(config, 0.0)) == begun
+    assert as_begun(with_rate(begun, 0.0)) == begun, "the limits are given"
+    assert as_begun(with_rate(config, 1e-5)) == with_rate(begun, 1e-5)
+
+
+def with_rate(config: RunConfig, rate: float) -> RunConfig:
+    return replace(config, trainer=replace(config.trainer, learning_rate=rate))
 
 
 def test_a_divisor_that_is_the_longest_response_follows_it(config: RunConfig) -> None:
@@ -121,7 +163,7 @@ def test_a_divisor_that_is_the_longest_response_follows_it(config: RunConfig) ->
     found, _ = found_from_files(replace(config, algorithm=algorithm))
     assert found.algorithm.aggregation_constant == found.sampler.max_response_tokens == 247
     write_resolved(found, Path(config.exp_manager.explicit_log_dir) / "stages" / "main.yaml")
-    assert with_begun_limits(replace(config, algorithm=algorithm)) == found
+    assert as_begun(replace(config, algorithm=algorithm)) == found
     with pytest.raises(
         ConfigError, match=r"aggregation_constant=0 stands for the response limit .*: write 8192"
     ):

@@ -1,4 +1,5 @@
-"""Says how long a step takes on this machine: as measured in the run's folder, or else estimated, within a range."""
+"""Says how long a step takes on this machine: as measured in the run's folder, or else estimated, within a range, for
+responses of an assumed length, which nobody knows before the first ones are sampled."""
 
 from __future__ import annotations
 
@@ -23,6 +24,9 @@ CPU_RANGE = (2 / 3, 4.0)
 """The ends of the range on a CPU over the estimate, which knows neither how much of its speed in matrix products a pass
 reaches nor what else the machine does (steps of models with 0.3M and 0.6M parameters took 0.8 to 3 times
 the estimate)."""
+SHARES = {0.5: "half", 0.1: "a tenth"}
+"""Mean lengths of responses over the longest possible that are assumed: reasoning fills much of a limit that was made
+for it, and a short answer little of one that the model's context gives."""
 NOTABLE = 1.5
 """How many times faster fp32 has to be for the advice to use it."""
 ROWS = 256
@@ -37,6 +41,8 @@ class StepHere:
     low_s: float
     high_s: float
     source: str
+    assumption: str = ""
+    """On the lengths of responses, as the end of a sentence; empty if the time is measured."""
     advice: str = ""
     """What would be faster here; empty if nothing is known."""
 
@@ -49,10 +55,10 @@ class StepHere:
         return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
-def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere | None:
+def step_here(config: RunConfig, share: float, *, num_ranks: int, gpu_name: str) -> StepHere | None:
     """Returns the time of a step, from the recent steps of the run, the formulas of `plan --time` for a known GPU, or
     the measured speed of this CPU (`gpu_name` is empty). None for a GPU that `plan` does not know, or a configuration
-    that by its formulas does not fit."""
+    that by its formulas does not fit. share: one of SHARES."""
     path = Path(config.exp_manager.explicit_log_dir) / "metrics.jsonl"
     records = read_metrics(path) if path.is_file() else []
     times = [
@@ -68,14 +74,16 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> StepHere |
         return None
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
     model = read_architecture(config.model.path)
-    case = Case(model=model, config=config, cluster=cluster, gpu=gpu or GPUS["h100"])
+    case = Case(model=model, config=config, cluster=cluster, gpu=gpu or GPUS["h100"], response_share=share)
+    assumption = f" if responses are {SHARES[share]} as long as the limit"
     if gpu is None:
-        return _step_on_cpu(case)
+        return replace(_step_on_cpu(case), assumption=assumption)
     try:
         time = plan_of(case).time
     except ConfigError:
         return None
-    return StepHere(low_s=time.low_s, high_s=time.high_s, source="by the formulas of plan --time")
+    source = "by the formulas of plan --time"
+    return StepHere(low_s=time.low_s, high_s=time.high_s, source=source, assumption=assumption)
 
 
 def _step_on_cpu(case: Case) -> StepHere:

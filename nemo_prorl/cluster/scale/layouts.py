@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
@@ -12,7 +13,13 @@ from nemo_prorl.cluster.plan.fit import Cluster, check_stage
 from nemo_prorl.cluster.scale.memory import GIB, PLANNED_SHARE, Memory, NoRoom, estimate_memory
 from nemo_prorl.cluster.scale.roofline import StepTime, estimate_step
 from nemo_prorl.cluster.scale.workload import Case
-from nemo_prorl.config import ConfigError, Recompute, RunConfig
+from nemo_prorl.config import ConfigError, LoraConfig, Recompute, RunConfig
+
+LOW_RANK = 32
+"""The rank that is proposed where no layout has room to train all weights."""
+
+MEMORY_FRACTIONS = (0.4, 0.3, 0.6, 0.7)
+"""Shares of the GPU that are proposed for the sampler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,21 +116,27 @@ def _way_out(case: Case) -> str:
 
 def _changes(case: Case) -> Iterator[RunConfig]:
     """Yields changes to a configuration that does not fit, cheapest first: smaller passes cost kernel launches,
-    releasing the sampler's memory a copy of its weights, recomputation a third of an update. At last other layouts."""
+    releasing the sampler's memory a copy of its weights, another share of the GPU for it cache or room for the policy,
+    recomputation a third of an update. Then other layouts, and at last the same with low rank."""
     config = case.config
     # Sampling ahead needs the sampler's memory at all times.
     released = replace(config.sampler, release_memory=True, ahead=False)
     tokens = [config.trainer.micro_batch_tokens]
     while config.sampler.context_tokens < tokens[-1]:
         tokens.append(tokens[-1] // 2)
+    shares = [replace(released, memory_fraction=share) for share in MEMORY_FRACTIONS]
     for recompute, sampler, micro_batch in product(
-        (config.model.recompute, Recompute.full), (config.sampler, released), tokens
+        (config.model.recompute, Recompute.full), (config.sampler, released, *shares), tokens
     ):
         trainer = replace(config.trainer, micro_batch_tokens=micro_batch)
         yield replace(_recomputing(config, recompute), sampler=sampler, trainer=trainer)
     layouts = sorted(_layouts(replace(config, sampler=released), case.cluster), key=_num_ranks)
     for recompute, layout in product(Recompute, layouts):
         yield _recomputing(layout, recompute)
+    if not config.lora.rank:
+        with suppress(ConfigError):  # a stage whose reset keeps the moments cannot have low rank
+            low = replace(config, lora=LoraConfig(rank=LOW_RANK))
+            yield from _changes(replace(case, config=low))
 
 
 def _recomputing(config: RunConfig, recompute: Recompute) -> RunConfig:

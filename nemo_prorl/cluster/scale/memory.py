@@ -28,8 +28,9 @@ FRAGMENTATION, GROWING_FRAGMENTATION = 1.12, 1.05
 the sampler has one GPU."""
 CUDA_GRAPH_BYTES = 1 * GIB
 """vLLM's captured graphs (vLLM prints the true figure when it starts)."""
-PREFILL_TOKENS = 16384
-"""vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more (vllm/engine/arg_utils.py, 0.32)."""
+PREFILL_TOKENS, PREFILL_TOKENS_SMALL = 16384, 8192
+"""vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more, except A100, and on others
+(vllm/engine/arg_utils.py, 0.32)."""
 LOGIT_BYTES = 4
 """Bytes of one logit of the sampler, whose head yields fp32 for models of any precision (engines/vllm/sampler.py).
 vLLM holds the logits twice: at a temperature other than 1 it divides a copy of them. The run that measures vLLM's share
@@ -319,7 +320,9 @@ def _vllm_parts(case: Case) -> dict[str, float]:
     model, sampler, each = case.model, case.config.sampler, element_bytes(case.config)
     given = sampler.memory_fraction * case.gpu.memory_gib * GIB
     weights = each * model.num_parameters / sampler.tensor_parallel
-    hidden = PREFILL_TOKENS * each * (3 * model.ffn_size / sampler.tensor_parallel + 4 * model.hidden_size)
+    is_large = case.gpu.memory_gib >= 70 and case.gpu.name != "a100"
+    tokens = PREFILL_TOKENS if is_large else PREFILL_TOKENS_SMALL
+    hidden = tokens * each * (3 * model.ffn_size / sampler.tensor_parallel + 4 * model.hidden_size)
     working = max(hidden, sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
     graphs = 0.0 if sampler.enforce_eager else float(CUDA_GRAPH_BYTES)
     cache = given - weights - working - graphs

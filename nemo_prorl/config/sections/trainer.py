@@ -37,7 +37,8 @@ class TrainerConfig:
     packing: bool = True
     """Packs sequences without padding (thd layout) where attention supports it: Transformer Engine on CUDA, in bf16."""
     learning_rate: float = 2e-6
-    """Learning rate of AdamW, after the warm-up and before any decay (ProRL: 2e-6, constant)."""
+    """Learning rate of AdamW, after the warm-up and before any decay (ProRL: 2e-6, constant). 0: by the number of
+    weights and the rank (docs/recipes.md)."""
     warmup_updates: int = 0
     """Updates of linear warm-up from the start of the first stage."""
     decay: Decay = Decay.constant
@@ -66,8 +67,9 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         counts = ["num_steps", "prompts_per_step", "updates_per_step", "tensor_parallel", "pipeline_parallel"]
         at_least("trainer", self, 1, [*counts, "micro_batch_tokens", "cpu_threads"])
-        at_least("trainer", self, 0, ["warmup_updates", "decay_updates", "weight_decay", "hang_timeout_s"])
-        positive("trainer", self, ["learning_rate", "clip_grad", "adam_epsilon", "start_timeout_s"])
+        at_least("trainer", self, 0, ["learning_rate", "warmup_updates", "decay_updates", "weight_decay"])
+        at_least("trainer", self, 0, ["hang_timeout_s"])
+        positive("trainer", self, ["clip_grad", "adam_epsilon", "start_timeout_s"])
         for name in ("adam_beta1", "adam_beta2"):
             require(0 <= getattr(self, name) < 1, f"trainer.{name}", getattr(self, name), "in [0, 1)")
         if self.prompts_per_step % self.updates_per_step:

@@ -310,6 +310,7 @@ class MegatronPolicy:
 def learning_rate(config: TrainerConfig, num_updates: int) -> float:
     """Returns the learning rate of the update that follows `num_updates` others: it rises linearly during the warm-up,
     and then is constant, or falls to 0 linearly or along a cosine."""
+    assert config.learning_rate > 0, "0 stands for a number that engines/limits.py finds"
     if num_updates < config.warmup_updates:
         return config.learning_rate * (num_updates + 1) / config.warmup_updates
     if config.decay is Decay.constant:

@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
+from nemo_prorl import run
 from nemo_prorl.cluster.plan.chain import missing_files
 from nemo_prorl.cluster.plan.text import range_text, rounded
+from nemo_prorl.commands.parsing import CONF_DIR
 from nemo_prorl.config import DataConfig, ModelConfig, RunConfig
+from nemo_prorl.config.compose import compose
+from nemo_prorl.distributed import alone
+from nemo_prorl.engines import tokenizer
+from tests.data.conftest import CharacterTokenizer
 from tests.test_cli import ARCHITECTURE
 
 
@@ -159,6 +165,55 @@ def test_one_stage_comes_with_the_layouts_that_fit(capsys: pytest.CaptureFixture
     assert said.split("Layouts that fit")[1] == again.split("Layouts that fit")[1]
 
 
+def test_a_configuration_for_own_problems_has_the_limits_that_train_finds(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one GPU, if nothing else is written. With config.json alone the prompts are assumed."""
+    rows = model / "rows.jsonl"
+    rows.write_text('{"problem": "What is 1 + 1?", "answer": "2"}\n{"problem": "And 2?", "answer": "3"}\n')
+    small = ["--config-name", "small", f"model.path={model}", f"data.train={rows}"]
+    said = plan(capsys, *small)
+    assert said.startswith("sampler.max_prompt_tokens=1024 and sampler.max_response_tokens=1024, from the")
+    assert "The prompts are assumed" in said
+    assert "on 1 x 1 GPUs, in runs/small\n" in said
+    (model / "tokenizer.json").write_text("{}")
+    for module in (run, tokenizer):
+        monkeypatch.setattr(module, "load_tokenizer", lambda config: CharacterTokenizer())
+    config = compose("small", small[2:], conf_dir=CONF_DIR)
+    inputs = run.load_inputs(config, alone(), is_resume=False, into=model)
+    said = plan(capsys, *small)
+    assert said.startswith(next(line for line in inputs.sentences if "max_prompt_tokens=" in line))
+    assert "assumed" not in said
+    assert not list(model.glob("*.parquet")), "what was converted is not kept"
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("shape", "gib", "change"),
+    [
+        ("qwen3-0.6b", "24", ["trainer.micro_batch_tokens=4096"]),
+        ("qwen2.5-1.5b", "24", ["lora.rank=32", "trainer.micro_batch_tokens=4096"]),
+        (
+            "qwen2.5-7b",
+            "48",
+            ["lora.rank=32", "trainer.micro_batch_tokens=4096", "sampler.memory_fraction=0.4"],
+        ),
+        ("qwen2.5-7b", "80", ["lora.rank=32"]),
+    ],
+)
+def test_a_model_that_does_not_fit_comes_with_the_smallest_change_that_makes_it_fit(
+    shape: str, gib: str, change: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--config-name", "small", "--shape", shape, "--gpu-gib", gib]
+    assert cli.main(["plan", *asked]) == 2
+    assert capsys.readouterr().err.endswith(f": write {' '.join(change)}.\n")
+    assert f"on 1 x 1 GPUs, of {gib} GiB, as fast as H100\n\nGiB of the fullest GPU, of {gib}\n" in plan(
+        capsys, *asked, *change
+    )
+    assert cli.main(["plan", *asked, *change[:-1]]) == 2, "nothing of it is superfluous"
+    capsys.readouterr()
+
+
 def test_more_responses_than_an_engine_holds_come_with_what_to_write(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -183,7 +238,7 @@ def test_more_responses_than_an_engine_holds_come_with_what_to_write(
         (["--memory", "--shape", "gpt5"], "is not a known shape: write one of"),
         (["--time", "--gpu", "tpu"], "--gpu=tpu is not known"),
         (["--time", "--informative-share", "2"], "--informative-share=2"),
-        (["--config-name", "small"], "sampler.max_prompt_tokens=0 stands for a number that train finds"),
+        (["--gpu-gib", "0"], "--gpu-gib=0 is out of range"),
         (["--time", "--shape", "llama3-70b", "--nodes", "1"], "no layout of this model fits on this cluster"),
         (
             ["--time", "--shape", "llama3-70b", "--nodes", "32"],
