@@ -18,7 +18,7 @@ from nemo_prorl.engines.megatron.check import check_context
 from nemo_prorl.run_folder.formats import large
 
 LIMITS = ("max_prompt_tokens", "max_response_tokens")
-FAR = 8.0
+FAR = 5.0
 """How many times a given learning rate may be above or below the rule's without a warning."""
 
 

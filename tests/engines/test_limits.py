@@ -117,12 +117,12 @@ def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (0.0, "trainer.learning_rate=0.00036, by the rule for 309 k weights (docs/recipes.md)."),
-        (0.00036, "trainer.learning_rate=0.00036, by the rule for 309 k weights (docs/recipes.md)."),
-        (1e-4, "trainer.learning_rate=0.0001 is given; by the rule for 309 k weights it would be 0.00036 (docs/"),
-        (2e-6, "warning: trainer.learning_rate=2e-06 is given; by the rule for 309 k weights it would be 0.00036, and "
+        (0.0, "trainer.learning_rate=0.00015, by the rule for 309 k weights (docs/recipes.md)."),
+        (0.00015, "trainer.learning_rate=0.00015, by the rule for 309 k weights (docs/recipes.md)."),
+        (1e-4, "trainer.learning_rate=0.0001 is given; by the rule for 309 k weights it would be 0.00015 (docs/"),
+        (2e-6, "warning: trainer.learning_rate=2e-06 is given; by the rule for 309 k weights it would be 0.00015, and "
          "the policy may hardly move: trainer.learning_rate=0 stands for the rule (docs/recipes.md)."),
-        (1e-2, "warning: trainer.learning_rate=0.01 is given; by the rule for 309 k weights it would be 0.00036, and "
+        (1e-2, "warning: trainer.learning_rate=0.01 is given; by the rule for 309 k weights it would be 0.00015, and "
          "it may collapse: trainer.learning_rate=0 stands for the rule (docs/recipes.md)."),
     ],
 )  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_learning_rate_of_0_is_found_and_any_other_stays_and_is_compared(
     config: RunConfig, given: float, said: str
 ) -> None:
     found, sentence = with_learning_rate(with_rate(config, given))
-    assert found == with_rate(config, given or 0.00036)
+    assert found == with_rate(config, given or 0.00015)
     assert sentence.startswith(said)
 
 

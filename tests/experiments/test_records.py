@@ -18,6 +18,7 @@ from experiments.boundary import arms as boundary
 from experiments.boundary import report, results
 from experiments.findings.__main__ import COMPARISONS, RECIPES, STALLED, STORIES, TINY, overrides_of
 from experiments.kl_weighted import __main__ as kl_weighted
+from experiments.learning_rate import __main__ as learning_rate
 from experiments.low_rank import __main__ as low_rank
 from experiments.puzzles import page as puzzles
 from experiments.real_model import __main__ as real_model
@@ -38,6 +39,7 @@ def of_boundary() -> results.Results:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "real_model.md": lambda: real_model.table(recorded("real_model/results.json")),
+    "learning_rate.md": lambda: learning_rate.table(recorded("learning_rate/results.json")),
     "low_rank.md": lambda: low_rank.table(recorded("low_rank/results.json")),
     "kl_weighted/README.md": lambda: kl_weighted.table(recorded("kl_weighted/results.json")),
     "puzzles/README.md": lambda: puzzles.page().splitlines(),
@@ -61,6 +63,8 @@ def configurations() -> Iterator[tuple[str, list[str]]]:
     """Yields the configuration and the overrides of every arm."""
     yield from (("laptop", [*boundary.COMMON, *arm.overrides]) for arm in boundary.ARMS.values())
     yield from (("smollm2", [*real_model.SETTING, *arm]) for arm in real_model.ARMS.values())
+    for model in learning_rate.MODELS.values():
+        yield model.config_name, [*model.overrides, f"trainer.learning_rate={model.rates[0]}"]
     yield from (("stories", [*low_rank.SETTING, "model.path=m", *arm]) for arm in low_rank.ARMS.values())
     for family in (TINY, STALLED, STORIES, RECIPES):
         for arm in family.arms:
@@ -110,6 +114,17 @@ def test_a_comparison_of_findings_trains_its_arms_and_writes_table_numbers_and_f
     lines = (tmp_path / "clip.md").read_text().splitlines()
     assert [line.split("|")[1].strip() for line in lines[-len(arms) :]] == arms
     assert (tmp_path / "clip.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_sweep_of_learning_rates_records_each_and_prints_the_table(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "experiments.learning_rate", "trainer.num_steps=1", "validation.max_prompts=4"]
+    arguments = ["--only", "0.6M", "--seeds", "1", "--rates", "1e-4", "0", "--out", str(tmp_path)]
+    said = subprocess.run([*command, *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    numbers = json.loads((tmp_path / "results.json").read_text())
+    assert list(numbers) == ["0.6M"]
+    assert list(numbers["0.6M"]) == ["1e-4, seed 1", "0, seed 1"]
+    assert said.splitlines()[-1].startswith("| 0.6M | 0, seed 1 | 1 | 0: ")
 
 
 SEARCH = """

@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from time import perf_counter
 
+from nemo_prorl.cluster.plan.estimate import RESPONSE_SHARE
 from nemo_prorl.cluster.plan.fit import Cluster
 from nemo_prorl.cluster.scale.known import GPUS, Gpu
 from nemo_prorl.cluster.scale.layouts import plan_of
@@ -24,7 +25,7 @@ CPU_RANGE = (2 / 3, 4.0)
 """The ends of the range on a CPU over the estimate, which knows neither how much of its speed in matrix products a pass
 reaches nor what else the machine does (steps of models with 0.3M and 0.6M parameters took 0.8 to 3 times
 the estimate)."""
-SHARES = {0.5: "half", 0.1: "a tenth"}
+SHARES = {RESPONSE_SHARE: "half", 0.1: "a tenth"}
 """Mean lengths of responses over the longest possible that are assumed: reasoning fills much of a limit that was made
 for it, and a short answer little of one that the model's context gives."""
 NOTABLE = 1.5
@@ -74,7 +75,10 @@ def step_here(config: RunConfig, share: float, *, num_ranks: int, gpu_name: str)
         return None
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
     model = read_architecture(config.model.path)
-    case = Case(model=model, config=config, cluster=cluster, gpu=gpu or GPUS["h100"], response_share=share)
+    # The longest response of a step is shorter, too, where responses are short: as if the limit was.
+    limit = max(1, round(config.sampler.max_response_tokens * share / RESPONSE_SHARE))
+    config = replace(config, sampler=replace(config.sampler, max_response_tokens=limit))
+    case = Case(model=model, config=config, cluster=cluster, gpu=gpu or GPUS["h100"])
     assumption = f" if responses are {SHARES[share]} as long as the limit"
     if gpu is None:
         return replace(_step_on_cpu(case), assumption=assumption)
