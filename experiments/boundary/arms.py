@@ -57,7 +57,7 @@ ARMS: Mapping[str, Arm] = {
     "resets": Arm(title="prolonged, with resets", colour="#b0413e", resets=True,
                   overrides=("controller.mode=automatic",)),
     "no_resets": Arm(title="prolonged, no reset", colour="#d99a3d"),
-    "short": Arm(title="short: a tenth of the steps", colour="#c9a27a", is_short=True),
+    "short": Arm(title="short: a tenth of the steps", colour="#4f9a6b", is_short=True),
     "large_kl": Arm(title="KL weight 1, no reset", colour="#7b5ea7", overrides=("algorithm.kl_beta=1",)),
 }  # fmt: skip
 CONTROL = "control"

@@ -49,7 +49,7 @@ def draw_boundary(start: Counts, runs: Runs, k: int, path: Path) -> None:
         axes[0].set_ylabel(f"pass@{at}, held out")
     for above, below, task in zip(*rows, SHOWN, strict=True):
         above.set_title(task)
-        below.set(xlabel=UNITS[task], xticks=TASKS[task].measured, ylim=(-0.2, 1.04))
+        below.set(xlabel=UNITS[task], xticks=TASKS[task].measured, ylim=(-0.2, 1.04), yticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
         _mark(below, TASKS[task].wholes, -0.08, "shown whole", 0.9)
         _mark(below, TASKS[task].trained, -0.15, "in RL", 0.5)
     figure.legend(*rows[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
@@ -60,7 +60,7 @@ def _mark(axis: Any, sizes: Sequence[int], height: float, text: str, alpha: floa
     if sizes:
         ends = [min(sizes) - 0.3, max(sizes) + 0.3]
         axis.plot(ends, [height] * 2, color="#444444", linewidth=3, alpha=alpha, solid_capstyle="butt")
-        axis.text(max(sizes) + 0.4, height, text, fontsize=7, va="center")
+        axis.text(max(sizes) + 0.4, height, text, fontsize=9, va="center")
 
 
 def _line(axis: Any, of: Sequence[Counts], task: str, k: int, colour: str, title: str) -> None:
