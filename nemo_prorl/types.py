@@ -281,6 +281,12 @@ class RunState:
     """Cursor of the data mix."""
     sampling_yield: float = 1.0
     """Informative share of the sampled prompts: a running average in which the newest step counts one half."""
+    recent_prompts: float = 0.0
+    """Prompts that the stage's recent steps have sampled: all of the newest step, half as many of each one before."""
+    recent_informative: float = 0.0
+    """Those of them that were informative."""
+    num_attempts: int = 0
+    """How often this step found too little to learn from. Each attempt samples other responses."""
     entropy: float = 0.0
     """Mean entropy of the last step, in nats per token."""
     entropy_coefficient: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from math import exp, lgamma
 
 from nemo_prorl.config import InformativeBy
 from nemo_prorl.types import RolloutGroup
@@ -84,3 +85,17 @@ def known_to_be_kept(
         num_informative += kind is Informativeness.informative
         num_open += kind is None
     return decided
+
+
+def chance_of_so_few(num_found: int, num_prompts: int, found_before: float, prompts_before: float) -> float:
+    """Returns the probability that at most `num_found` of `num_prompts` groups are informative, if `found_before` of
+    `prompts_before` earlier ones were: the distribution function of the beta-binomial distribution, with the prior
+    Beta(1/2, 1/2) (Jeffreys 1946). Without earlier groups hardly anything is improbable."""
+    a, b = found_before + 0.5, prompts_before - found_before + 0.5
+    whole = lgamma(num_prompts + 1) + lgamma(a + b) - lgamma(a) - lgamma(b) - lgamma(a + b + num_prompts)
+    chance = 0.0
+    for found in range(num_found + 1):
+        others = num_prompts - found
+        orders = lgamma(found + 1) + lgamma(others + 1)
+        chance += exp(whole - orders + lgamma(a + found) + lgamma(b + others))
+    return chance

@@ -80,6 +80,10 @@ class RerunPlan:
         """Every step that has to be computed."""
         return range(self.begins_after + 1, self.last + 1)
 
+    def num_attempts(self, step: int) -> int:
+        """Returns how many attempts at the step had failed before (`RunState.num_attempts`)."""
+        return int(self.lines[step].get("num_attempts", 0))
+
 
 def plan(run_dir: Path, first: int, last: int, *, num_ranks: int = 1) -> RerunPlan:
     """Returns how to compute the steps again, from files alone. Raises CannotVerify with the reason if they cannot."""
@@ -165,6 +169,7 @@ def steps_again(plan: RerunPlan, stepper: Stepper, state: RunState) -> Iterator[
         is_used = step < plan.last and plan.lines[step + 1]["was_ahead"]
         stepper.collector.samples_ahead = is_used
         ahead = plan.lines[step].get("ahead", is_used)  # a line of an earlier version does not say
+        state.num_attempts = plan.num_attempts(step)
         yield stepper.step(state, ahead=ahead, canary_limit=float("inf"))
         if not is_used:
             stepper.collector.drop_ahead()
@@ -204,7 +209,7 @@ def machinery(
             into = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nemo_prorl-")))
         inputs = run.load_inputs(plan.config, ranks, is_resume=False, into=into)
         config = inputs.config
-        seeds = {sampling_seed(config.seed, step - 1): step for step in plan.steps}
+        seeds = {sampling_seed(config.seed, step - 1, plan.num_attempts(step)): step for step in plan.steps}
         recorded = ranks.on_main(lambda: set() if sample_again else recorded_steps(plan))
 
         def records(seed: int) -> Records:

@@ -52,7 +52,7 @@ class DigestLog:
 
     def add(self, state: RunState, digest: Mapping[str, Any]) -> None:
         """Writes the line of the step that `state` has counted last."""
-        position = {"step": state.step, "stage": state.stage}
+        position = {"step": state.step, "stage": state.stage, "num_attempts": state.num_attempts}
         append_metrics(self._path, _checked({**position, "of_inputs": self._inputs.get(CHECK, ""), **digest}))
 
 

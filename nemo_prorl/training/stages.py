@@ -44,7 +44,7 @@ class Outcome(StrEnum):
     steps = "steps"
     """The stage has trained for trainer.num_steps."""
     saturated = "saturated"
-    """A step found too few informative groups, whose share has fallen step by step: the data is exhausted."""
+    """A step found too few informative groups, because nearly all are all right: the data is exhausted."""
     end_stage = "end_stage"
     """The controller ended the stage."""
     paused = "paused"
@@ -63,7 +63,7 @@ def last_line(outcome: Outcome, state: RunState, why: str, *, saved: bool) -> st
     if outcome is Outcome.stopped and not state.stage_step:
         return f"stage {state.stage} finds nothing to learn from: {why}"
     if outcome is Outcome.stopped:
-        on = " The same command goes on from there; with trainer.num_steps={} the stage ends there.".format
+        on = " The same command tries again with other samples; with trainer.num_steps={} the stage ends there.".format
         return f"stage {state.stage} stopped after step {state.step}: {why}{on(state.stage_step) if saved else ''}"
     if outcome is not Outcome.paused:
         return f"stage {state.stage} ends after step {state.step}" + (f": {why}" if why else ".")
@@ -271,6 +271,7 @@ def load_start(policy: Policy, start: StartingPoint, stage: StageConfig) -> RunS
     if stage.reset_data:
         state.prompts = {}
     state.stage, state.stage_step, state.outcome = stage.name, 0, ""
+    state.recent_prompts = state.recent_informative = 0.0
     return state
 
 

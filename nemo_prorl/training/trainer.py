@@ -147,6 +147,7 @@ class ProRLTrainer:
         if self.telemetry is not None:
             self.telemetry.prompts(step, result.collection.sampled)
             self.telemetry.digests.add(self.state, digest.as_record())
+        self.state.num_attempts = 0
         waited_s = self.checkpoints.take_waited_s() if self.checkpoints is not None else 0.0
         return result.metrics | {"time/save_s": waited_s}
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import comb, pi, sin
+from operator import mul
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.selection import Informativeness, keep_first, known_to_be_kept
+from nemo_prorl.algorithm.selection import Informativeness, chance_of_so_few, keep_first, known_to_be_kept
 from nemo_prorl.algorithm.selection import classify as classify_by
 from nemo_prorl.config import InformativeBy
 from nemo_prorl.types import RolloutGroup
@@ -137,3 +139,23 @@ def test_what_is_decided_early_is_what_is_decided_in_the_end(kinds, needed, orde
                 assert place not in keep_first([*before, known[place] or worst], needed)[0]
         known[index] = kinds[index]
     assert known_to_be_kept(known, needed) == [place in kept for place in range(len(kinds))]
+
+
+def test_the_chance_of_so_few_is_the_mean_over_the_shares_that_fit_what_was_seen() -> None:
+    """By Bayes' rule on a grid of shares, with Jeffreys' prior 1 / sqrt(p (1 - p)): p = sin(t)^2 makes it uniform."""
+    shares = [sin((index + 0.5) * pi / 40_000) ** 2 for index in range(20_000)]
+    for num_found, num_prompts, found_before, prompts_before in [
+        (0, 1, 0, 0), (0, 32, 7, 64), (3, 40, 7, 64), (0, 128, 14, 128), (5, 8, 10, 12), (8, 8, 1, 2),
+    ]:  # fmt: skip
+        weights = [p**found_before * (1 - p) ** (prompts_before - found_before) for p in shares]
+        few = [
+            sum(comb(num_prompts, k) * p**k * (1 - p) ** (num_prompts - k) for k in range(num_found + 1))
+            for p in shares
+        ]
+        mean = sum(map(mul, weights, few)) / sum(weights)
+        found = chance_of_so_few(num_found, num_prompts, found_before, prompts_before)
+        assert found == pytest.approx(mean, rel=1e-6)
+
+
+def test_a_share_that_is_certain_has_the_binomial_chance() -> None:
+    assert chance_of_so_few(0, 32, 0.11e9, 1e9) == pytest.approx(0.89**32, rel=1e-4)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from nemo_prorl.config.compose import to_dict
 from nemo_prorl.questions import rerun
 from nemo_prorl.run import step_inputs
 from nemo_prorl.run_folder.metrics_file import append_metrics
-from nemo_prorl.run_folder.records import DigestLog
+from nemo_prorl.run_folder.records import DigestLog, read_digests
 from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.types import RunState
@@ -127,3 +129,27 @@ def test_mistakes_are_one_sentence(
 ) -> None:
     assert main(["verify", str(resumed), *words]) == 2
     assert what in capsys.readouterr().err
+
+
+def test_a_step_is_sampled_again_with_the_seed_of_its_attempt(resumed: Path) -> None:
+    """Also from a checkpoint that is older than the attempts that failed."""
+    log = DigestLog(resumed, 2)
+    for step, num_attempts in ((3, 2), (4, 0)):
+        log.add(
+            RunState(stage="main", step=step, num_attempts=num_attempts), {"was_ahead": False, "phases": {}}
+        )
+    lines = read_digests(resumed).steps
+    plan = replace(rerun.plan(resumed, 1, 2), last=4, lines=lines)
+    state, seen = RunState(stage="main"), []
+
+    def step(state: RunState, **_: Any) -> None:
+        seen.append(state.num_attempts)
+        state.step += 1
+
+    def nothing(*_: Any, **__: Any) -> None: ...
+
+    collector = SimpleNamespace(drop_ahead=nothing)
+    stepper: Any = SimpleNamespace(refit=nothing, step=step, collector=collector)
+    list(rerun.steps_again(plan, stepper, state))
+    assert seen == [0, 0, 2, 0]
+    assert [plan.num_attempts(step) for step in plan.steps] == seen

@@ -202,14 +202,16 @@ class Run:
 
 def nearly_exhausted(**values: Any) -> RunState:
     """Returns the state of a stage whose share of informative prompts has fallen in five steps."""
-    return new_state(**({"step": 5, "stage_step": 5, "sampling_yield": 0.05} | values))
+    share = values.get("sampling_yield", 0.04)
+    recent = {"recent_prompts": 200.0, "recent_informative": 200.0 * share}
+    return new_state(**({"step": 5, "stage_step": 5, "sampling_yield": share} | recent | values))
 
 
 def running_out(num_steps: int) -> list[Prompt]:
     """Returns prompts of which so many steps of 4 find two informative ones in two rounds, and later steps none."""
     return [
         make_prompt(f"p{index}", MIXED if index < 24 * num_steps and index % 24 < 2 else RIGHT)
-        for index in range(24 * num_steps + 200)
+        for index in range(24 * num_steps + 300)
     ]
 
 

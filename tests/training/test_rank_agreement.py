@@ -62,7 +62,7 @@ def test_a_stage_saturates_on_all_ranks(tmp_path: Path, ahead: bool) -> None:
     def nearly(run: Run, rank: int) -> None:
         run.state = nearly_exhausted()
 
-    prompts = [make_prompt(f"p{index}", MIXED if index < 2 else RIGHT) for index in range(200)]
+    prompts = [make_prompt(f"p{index}", MIXED if index < 2 else RIGHT) for index in range(400)]
     results = on_every_rank(tmp_path, nearly, prompts=prompts, num_steps=99, max_rounds=2, ahead=ahead)
     assert results == [results[0]] * NUM_RANKS
     assert (results[0][0], results[0][1]["step"]) == ("saturated", 6)

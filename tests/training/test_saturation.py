@@ -9,7 +9,8 @@ import pytest
 
 from nemo_prorl.run import POINTLESS_TO_REPEAT, STOPS
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.sampling.rounds import NothingToLearn
+from nemo_prorl.run_folder.records import read_digests
+from nemo_prorl.training.sampling.rounds import NothingToLearn, sampling_seed
 from tests.training.conftest import MIXED, RIGHT, WRONG, ListedPrompts, make_prompt, new_state
 from tests.training.scripted_run import Run, nearly_exhausted, running_out
 from tests.training.tiny import timeless
@@ -35,7 +36,7 @@ def test_a_saturated_stage_ends_with_a_checkpoint_and_a_sentence(
 
 @pytest.mark.parametrize(
     ("scores", "advice"),
-    [(RIGHT, "solves nearly all of these prompts. Train on harder ones"), (WRONG, "Train on easier ones")],
+    [(RIGHT, "solves most of these prompts. Train on harder ones"), (WRONG, "train on easier ones")],
 )
 @pytest.mark.parametrize(
     "state", [{}, {"step": 7, "sampling_yield": 0.02}], ids=["first stage", "later stage"]
@@ -70,12 +71,16 @@ def test_a_reward_that_breaks_fails_the_stage_and_once_mended_leaves_no_trace(
         run.fit()
     assert run.saved_steps == [num_steps]
     resumed = run.resume()
+    assert resumed.state.num_attempts == 1
     resumed.on_phase = lambda phase: None
     resumed.prompts = ListedPrompts(healthy)
     resumed.prompts.restore(resumed.state.prompts)
     assert resumed.fit() == "steps"
     assert list(map(timeless, resumed.records)) == list(map(timeless, whole.records))
     assert resumed.policy.weight == whole.policy.weight
+    attempts = {step: line["num_attempts"] for step, line in read_digests(run.folder).steps.items()}
+    assert attempts == {step: int(step == num_steps + 1) for step in range(1, 6)}
+    assert resumed.sampler.settings[0].seed == sampling_seed(1, num_steps, 1)
 
 
 def break_all(prompts: ListedPrompts, scores: list[float]) -> None:

@@ -76,13 +76,14 @@ class DynamicSamplingConfig:
     """What has to differ within a group. score: the task's score (ProRL, DAPO); reward: the reward after shaping, so
     that length penalties alone can make a group informative."""
     max_rounds: int = 8
-    """Maximum number of rounds of a step. A step ends after two if they find no informative group at all."""
+    """Maximum number of rounds of a step. One that finds no informative group at all goes on until that is no chance at
+    the recent share, and no longer."""
     oversample: float = 1.12
     """Prompts of a round, as a multiple of the missing groups divided by the recent share of informative groups, but at
     most four for each missing group. Surplus groups are sampled in vain, missing ones cost another round."""
     min_fill: float = 0.5
-    """Share of a step's groups that is enough to train on when max_rounds is reached; with less the stage is done
-    (`saturated`) or fails."""
+    """Share of a step's groups that is enough to train on when max_rounds is reached. With less it trains on these if
+    so few may be chance; otherwise the stage is done (`saturated`) or fails."""
 
     def __post_init__(self) -> None:
         at_least("dynamic_sampling", self, 1, ["max_rounds", "oversample"])

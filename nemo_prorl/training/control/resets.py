@@ -36,6 +36,7 @@ def take_policy_of(state: RunState, checkpoint: Checkpoint) -> None:
     state.last_reset_step = then.last_reset_step
     state.last_reset_update = state.num_updates - (then.num_updates - then.last_reset_update)
     state.sampling_yield = then.sampling_yield
+    state.recent_prompts, state.recent_informative = then.recent_prompts, then.recent_informative
     state.entropy, state.entropy_coefficient = then.entropy, then.entropy_coefficient
     state.went_back_to = then.step
     others = [record for record in state.validation if record["step"] != state.step]

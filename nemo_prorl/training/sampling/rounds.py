@@ -16,21 +16,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import itemgetter
 from threading import Event
 
 from nemo_prorl.algorithm.selection import Informativeness, classify, keep_first
+from nemo_prorl.config import one_line
 from nemo_prorl.engines.interface import SamplingSettings
 from nemo_prorl.training.context import StepContext
-from nemo_prorl.training.sampling import grading
+from nemo_prorl.training.sampling import giving_up, grading
 from nemo_prorl.training.sampling.fleet import Key
 from nemo_prorl.training.sampling.grading import Round
 from nemo_prorl.training.sampling.prepare import Preparer, kind_of
 from nemo_prorl.types import PreparedRollout, Prompt, Rollout, RolloutGroup, RolloutOutline, RunState, Share
 from reward.protocol import ScoreResult
 
-LOW_YIELD = 0.1
-"""Below this share of informative groups a stage may be saturated. The share is a running average, so a reward that
-breaks within a step does not bring it from 0.3 or more to here."""
 PRIOR_PROMPTS = 4
 """The share of the steps before counts as much as so many prompts of this step; in simulations 2 to 20 need the same
 number of rounds."""
@@ -41,23 +40,23 @@ def _nothing(*_: object) -> Share:
     return {}
 
 
-def sampling_seed(seed: int, step: int) -> int:
-    """Returns the seed of all rollouts of the step that follows `step` others. Runs of another `seed` never use it."""
-    return seed * 1_000_003 + step
+def sampling_seed(seed: int, step: int, num_attempts: int) -> int:
+    """Returns the seed of all rollouts of the step that follows `step` others and `num_attempts` attempts at it. Runs
+    of another `seed` below 2^32 never use it."""
+    return (seed + 2**32 * num_attempts) * 1_000_003 + step
 
 
 SampleShare = Callable[[Sequence[Prompt], SamplingSettings, Callable[[int, Rollout], None]], Share]
 
 
 class Saturated(RuntimeError):
-    """The stage's data is exhausted: its share of informative groups has fallen step by step, and now a step finds too
-    few to train on, because the policy solves nearly all prompts, or answers each always equally well."""
+    """The stage's data is exhausted: a step finds too few groups to train on, because the policy solves nearly all
+    prompts, and their share has not changed all at once."""
 
 
 class NothingToLearn(RuntimeError):
-    """A step finds too few groups to train on, and the stage's data is not exhausted: nearly all groups are all wrong
-    or without a complete response, or the share of informative groups was high before, or this is the stage's first
-    step. Without dynamic sampling it is raised only if the step finds no group to train on."""
+    """A step finds too few groups to train on, which is no chance, and the stage's data is not exhausted. Without
+    dynamic sampling it is raised only if the step finds no group to train on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +162,10 @@ class Collector:
         was_ahead = self._ahead is not None
         kept, surplus = tuple[int, ...](), tuple[int, ...]()
         num_first = preparer.num_first(needed)
-        max_rounds = dynamic.max_rounds if dynamic.enabled else 1
-        # Two rounds without a single informative group are enough to know.
-        while len(kept) < needed and len(rounds) < (max_rounds if kept else min(2, max_rounds)):
+        while len(kept) < needed and self._goes_on(len(rounds), len(kept), len(groups), state):
             share = (len(kept) + PRIOR_PROMPTS * state.sampling_yield) / (len(groups) + PRIOR_PROMPTS)
             size = self._round_size(needed - len(kept), share)
-            round_, sampled, rollouts = self._sample(size, state.step, is_first=not rounds)
+            round_, sampled, rollouts = self._sample(size, state, is_first=not rounds)
             if ahead and not rounds:
                 self._begin_ahead(self._round_size(needed, state.sampling_yield), state.step + 1)
             rounds.append(round_)
@@ -182,10 +179,12 @@ class Collector:
             prepared |= {(start + index, sibling): row for (index, sibling), row in round_prepared.items()}
             groups += round_groups
             kept, surplus = keep_first([kind_of(group, dynamic) for group in groups], needed)
-        share_before = state.sampling_yield
-        state.sampling_yield = 0.5 * share_before + 0.5 * (len(kept) + len(surplus)) / len(groups)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
-        self._check_enough(len(kept), kinds, rounds, state, share_before)
+        self._check_enough(len(kept), kinds, rounds, state, lambda: self._example(held, verdicts))
+        num_found = len(kept) + len(surplus)
+        state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * num_found / len(groups)
+        state.recent_informative = 0.5 * state.recent_informative + num_found
+        state.recent_prompts = 0.5 * state.recent_prompts + len(groups)
         self.context.prompts.note(groups)
         preparer.complete(prepared, set(kept[preparer.num_first(len(kept)) : num_first]))
         return Collection(
@@ -203,16 +202,25 @@ class Collector:
             grading_exposed_s=sum(round_.in_flight.exposed_s for round_ in rounds),
         )
 
+    def _goes_on(self, num_rounds: int, num_kept: int, num_prompts: int, state: RunState) -> bool:
+        """Returns whether a step that is not full samples another round. Without any informative group it stops as soon
+        as that is no chance, and otherwise not before, except in a stage's first step."""
+        dynamic = self.context.config.dynamic_sampling
+        has_rounds = num_rounds < (dynamic.max_rounds if dynamic.enabled else 1)
+        if num_kept or not num_rounds or not dynamic.enabled:
+            return has_rounds
+        return giving_up.may_be_chance(0, num_prompts, state) and (has_rounds or state.stage_step > 0)
+
     def _check_enough(
         self,
         num_kept: int,
         kinds: Counter[Informativeness],
         rounds: Sequence[Round],
         state: RunState,
-        share_before: float,
+        example: Callable[[], str],
     ) -> None:
-        """Raises what `collect` raises if its rounds found too few groups to train on. share_before: the share of
-        informative groups before the step, to which NothingToLearn returns `state`."""
+        """Raises what `collect` raises if its rounds found too few groups to train on. example: returns a response with
+        its score; collective."""
         needed, dynamic = self.context.config.trainer.prompts_per_step, self.context.config.dynamic_sampling
         num_ungraded = kinds[Informativeness.service_failure]
         if not dynamic.enabled and num_kept < needed:
@@ -228,17 +236,27 @@ class Collector:
                 f"grading failed on {num_ungraded} of {kinds.total()} prompts, so that a step found only {num_kept} of "
                 f"{needed} groups to train on."
             )
-        counts = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Informativeness)
-        found = (
-            f"a step found {num_kept} of {needed} informative prompts in {len(rounds)} round(s) ({counts})"
-        )
-        solved = kinds[Informativeness.all_right] + kinds[Informativeness.all_equal]
-        if state.stage_step and share_before < LOW_YIELD and 2 * solved > kinds.total():
-            raise Saturated(f"{found}: the data has little left to teach this policy. Begin the next stage.")
-        state.sampling_yield = share_before
+        counts = ", ".join(f"{count} {kind.value.replace('_', ' ')}" for kind, count in kinds.most_common())
+        found = f"{num_kept} of {needed} informative prompts in {len(rounds)} round(s) ({counts})"
+        if num_kept and giving_up.may_be_chance(num_kept, kinds.total(), state):
+            self.context.say(f"step {state.step + 1} trains on what it found: {found}")
+            return
+        if giving_up.is_done(kinds, state):
+            raise Saturated(
+                f"a step found {found}: the data has little left to teach this policy. Begin the next stage."
+            )
+        advice = giving_up.advice(kinds, state, self.context.config.reward.function, example())
         self.drop_ahead()
         self.context.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
-        raise NothingToLearn(f"{found}: {_advice(kinds, state)}")
+        state.num_attempts += 1
+        raise NothingToLearn(f"a step found {found}: {advice}")
+
+    def _example(self, held: Mapping[Key, Rollout], verdicts: Mapping[Key, ScoreResult]) -> str:
+        """Returns what score the step's first response got, for a sentence. Collective."""
+        mine = next(((key, held[key].text, verdicts[key]) for key in sorted(held)), None)
+        _, text, verdict = min(filter(None, self.context.ranks.gather(mine)), key=itemgetter(0))
+        score = "no score" if verdict.score is None else f"{verdict.score:g}"
+        return f"a response that ends in {one_line(text)[-160:]!r} got {score}"
 
     def _begin_ahead(self, num_prompts: int, step: int) -> None:
         sample = self.context.fleet.sample_share if self.samples_ahead else _nothing
@@ -267,7 +285,7 @@ class Collector:
         return math.ceil(min(missing * dynamic.oversample / max(share, 0.05), 4 * missing))
 
     def _sample(
-        self, num_prompts: int, step: int, *, is_first: bool
+        self, num_prompts: int, state: RunState, *, is_first: bool
     ) -> tuple[Round, Share, list[list[RolloutOutline]]]:
         """Samples a round and returns (round, what this rank sampled, outlines of all rollouts as [prompt][sibling]).
         The first round of a step is the one that was sampled ahead, if there is one."""
@@ -278,51 +296,18 @@ class Collector:
                 round_, share = self._ahead.round, self._ahead.share()
                 self._ahead = None
             else:
-                round_ = self._new_round(num_prompts, step)
+                round_ = self._new_round(num_prompts, state.step, state.num_attempts)
                 share = fleet.sample_share(round_.prompts, round_.settings, round_.submit)
             return round_, share, fleet.outlines(share, round_.prompts, round_.settings.num_rollouts)
 
-    def _new_round(self, num_prompts: int, step: int) -> Round:
+    def _new_round(self, num_prompts: int, step: int, num_attempts: int = 0) -> Round:
         context, config = self.context, self.context.config
         settings = SamplingSettings(
             num_rollouts=config.sampler.num_rollouts,
             temperature=config.sampler.temperature,
             top_p=1.0,
             max_response_tokens=config.sampler.max_response_tokens,
-            seed=sampling_seed(config.seed, step),
+            seed=sampling_seed(config.seed, step, num_attempts),
         )
         in_flight = grading.GradingInFlight(context.grader, say=context.say, on_progress=context.on_progress)
         return Round(prompts=context.prompts.take(num_prompts), settings=settings, in_flight=in_flight)
-
-
-_ADVICE = {
-    Informativeness.all_filtered: "most groups have no response that ends within the token limit, and overlong "
-    "filtering leaves out all others. Let responses be longer (sampler.max_response_tokens), or write "
-    "shaping.overlong_filtering=false.",
-    Informativeness.all_wrong: "the policy solves hardly any of these prompts. Train on easier ones, sample more "
-    "rollouts of each (sampler.num_rollouts), or let responses be longer (sampler.max_response_tokens). See with "
-    "`evaluate data=FILE --samples OUT.jsonl` whether answers have the form that the grader expects.",
-    Informativeness.all_right: "the policy already solves nearly all of these prompts. Train on harder ones, or leave "
-    "this stage out: begin the next one with this one's stage.parent.",
-    Informativeness.all_equal: "in most groups all responses get the same score. See with `evaluate data=FILE "
-    "--samples OUT.jsonl` whether the score says how good an answer is.",
-}
-"""Advice if more than half of a step's groups are of this kind."""
-
-
-def _advice(kinds: Counter[Informativeness], state: RunState) -> str:
-    """Returns what to do about a step that finds too few groups in data that is not exhausted. state: before it."""
-    share = state.sampling_yield
-    most = next((kind for kind, count in kinds.items() if count > kinds.total() / 2), None)
-    if state.stage_step and share >= LOW_YIELD and most is not Informativeness.all_filtered:
-        return (
-            f"until now the share was {share:.2f}, and data does not run out within a step, so something has changed. "
-            "Look at the reward first: `evaluate data=FILE --samples OUT.jsonl` writes responses and scores."
-        )
-    advice = "hardly any prompt is solved by some responses and not by others."
-    advice = advice if most is None else _ADVICE.get(most, advice)
-    if kinds[Informativeness.informative]:
-        advice += " With a lower trainer.prompts_per_step fewer would be enough."
-    if state.step and not state.stage_step:
-        advice += f" At the end of the stage before, the share of informative prompts was {share:.2f}."
-    return advice

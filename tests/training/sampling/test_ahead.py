@@ -194,14 +194,15 @@ def test_a_round_that_nobody_wants_ends_with_its_next_rollout() -> None:
 
 def found_in(*indices: int) -> list[Prompt]:
     """Returns prompts of which these are informative, and the others solved."""
-    return [make_prompt(f"p{index}", MIXED if index in indices else RIGHT) for index in range(200)]
+    return [make_prompt(f"p{index}", MIXED if index in indices else RIGHT) for index in range(1000)]
 
 
 def test_a_stage_that_saturates_while_the_next_round_is_sampled_is_validated_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With one round per step nothing else has waited for it."""
-    run = make_run(tmp_path, num_steps=99, prompts=found_in(0, 1), max_rounds=1, state=nearly_exhausted())
+    """With one round per step, large enough to know that the data is exhausted, nothing else has waited for it."""
+    sizes = {"prompts_per_step": 68, "max_rounds": 1, "min_fill": 0.0}
+    run = make_run(tmp_path, num_steps=99, prompts=found_in(0, 1), state=nearly_exhausted(), **sizes)
     run.held_out = [make_prompt("v0")]
     sampler = run.sampler = WatchedSampler(run.events)
     over = threading.Event()
