@@ -10,9 +10,11 @@ import re
 
 def right(final_texts: list[str | None], task: list[dict], **columns: list) -> list[float]:
     """1 if the answer ends in the right numbers. An answer is None if the thought never ended."""
-    golds = [numbers(row.get("answer") or row["entry"]["answer"]) for row in task]
+    golds = [numbers(row["answer"] if "answer" in row else row["entry"]["answer"]) for row in task]
     found = [numbers(answer or "") for answer in final_texts]
-    return [float(answer[-len(gold) :] == gold) for answer, gold in zip(found, golds, strict=True)]
+    return [
+        float(gold != [] and answer[-len(gold) :] == gold) for answer, gold in zip(found, golds, strict=True)
+    ]
 
 
 def brief(responses: list[str], **columns: list) -> list[float]:
@@ -20,6 +22,6 @@ def brief(responses: list[str], **columns: list) -> list[float]:
     return [-min(len(response), 100) / 100 for response in responses]
 
 
-def numbers(text: str) -> list[float]:
+def numbers(text: object) -> list[float]:
     """The numbers in a text, in order: 3 and 4 in both ['3', '4'] and [3.0,4.0]."""
-    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", str(text))]

@@ -49,15 +49,14 @@ def check_functions(reward: RewardConfig, columns: Mapping[str, set[str]]) -> No
 
 
 def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
-    """Calls each function once as a run does, with one made-up response to each of the prompts that have the columns of
-    the first, and returns a sentence on what each returned, or that a server which it asks does not answer from here.
+    """Calls each function once as a run does, with made-up responses to the prompts that have the columns of the first.
+    Returns a sentence on what each returned, or that a server which it asks does not answer from here.
 
     Raises ConfigError for a call that fails otherwise; standard error then has the traceback."""
-    batch = []
-    for prompt in prompts[:TRIED_PROMPTS]:
-        if prompt.columns.keys() == prompts[0].columns.keys():
-            # The right answer, if it is known, in the form that the prompts of its domain ask for.
-            text = _gold(prompt) or "I do not know."
+    tried = [p for p in prompts[:TRIED_PROMPTS] if p.columns.keys() == prompts[0].columns.keys()]
+    forms: list[list[Item]] = [[], []]
+    for prompt in tried:
+        for form, text in zip(forms, _right_answers(prompt) or ["I do not know."], strict=False):
             request = ScoreRequest(
                 request_id=f"try/{prompt.uid}",
                 domain=prompt.domain,
@@ -65,12 +64,13 @@ def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
                 in_thought=prompt.opens_thought,
                 task=prompt.task,
             )
-            batch.append(Item(request, prompt))
-    return [_tried(text, reward, batch) for text in reward.function]
+            form.append(Item(request, prompt))
+    return [_tried(text, reward, [form for form in forms if form]) for text in reward.function]
 
 
-def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
-    called = f"reward.function={text}, called with made-up responses to {len(batch)} prompt(s),"
+def _tried(text: str, reward: RewardConfig, forms: Sequence[Sequence[Item]]) -> str:
+    called = f"reward.function={text}, called with made-up responses to {len(forms[0])} prompt(s),"
+    batch = [item for form in forms for item in form]
     with _started(text, reward) as (running, description):
         began = time.monotonic()
         try:
@@ -85,20 +85,26 @@ def _tried(text: str, reward: RewardConfig, batch: Sequence[Item]) -> str:
                 "not answer there."
             )
         seconds = time.monotonic() - began
-    listed = ", ".join(f"nothing ({value})" if isinstance(value, str) else f"{value:g}" for value in values)
+    listed, returned = iter(values), []
+    for form in forms:
+        each = [
+            f"nothing ({v})" if isinstance(v, str) else f"{v:g}" for _, v in zip(form, listed, strict=False)
+        ]
+        returned.append(f"{', '.join(each)} for responses such as {form[0].request.response!r}")
     hint = ""
-    if not any(values) and all(_gold(item.prompt) for item in batch):
+    if not any(values) and all(_right_answers(item.prompt) for item in batch):
         hint = " These are the right answers: look whether it reads them as it should."
-    return f"{called} returned {listed} after {seconds:.2f} s.{hint}"
+    return f"{called} returned {', and '.join(returned)} after {seconds:.2f} s.{hint}"
 
 
-def _gold(prompt: Prompt) -> str:
-    """Returns the right answer as a response; empty if the task does not have it."""
+def _right_answers(prompt: Prompt) -> list[str]:
+    """Returns the right answer alone, and in the form that prompts of its domain ask for; empty if the task does not
+    have it."""
     answer, entry = prompt.task.get("answer"), prompt.task.get("entry")
-    if isinstance(answer, str):
-        return f"\\boxed{{{answer}}}"
+    if isinstance(answer, str | int | float):
+        return [f"{answer}", f"\\boxed{{{answer}}}"]
     found = entry.get("answer") if isinstance(entry, Mapping) else None
-    return f"<answer>{found}</answer>" if isinstance(found, str) else ""
+    return [found, f"<answer>{found}</answer>"] if isinstance(found, str) else []
 
 
 @contextmanager

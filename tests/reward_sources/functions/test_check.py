@@ -127,29 +127,42 @@ def score(final_texts, task, **columns):
 
 
 @pytest.mark.medium
-def test_a_function_is_called_once_with_right_answers(
+def test_a_function_is_called_once_with_right_answers_in_two_forms(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """One that knows a single form, such as boxes, can be told from one that knows none."""
     said = tried(tmp_path, RIGHT)
     assert (
-        "my_reward.py:score, called with made-up responses to 4 prompt(s), returned 1, 1, 1, 1 after " in said
+        "my_reward.py:score, called with made-up responses to 4 prompt(s), returned 0, 0, 0, 0 for responses such as "
+        "'0', and 1, 1, 1, 1 for responses such as '\\\\boxed{0}' after " in said
     )
-    assert capfd.readouterr().err.count("called with 4") == 1
+    assert said.endswith(" s."), "no hint"
+    assert capfd.readouterr().err.count("called with 8") == 1
+    exact = "def score(responses, task): return [r == t['answer'] for r, t in zip(responses, task)]"
+    assert "returned 1, 1, 1, 1 for responses such as '0', and 0, 0, 0, 0 for" in tried(tmp_path, exact)
     thinking = [dataclasses.replace(a_prompt(number), opens_thought=True) for number in range(2)]
-    assert "2 prompt(s), returned 1, 1 after" in tried(tmp_path, RIGHT, *thinking)
-    no_answer = [a_prompt(task={}), a_prompt(1)]
-    none = "def score(final_texts):\n    return [len(answer) for answer in final_texts]"
-    assert "2 prompt(s), returned 14, 9 after" in tried(tmp_path, none, *no_answer)
+    found = tried(tmp_path, RIGHT, *thinking)
+    assert r"and 1, 1 for responses such as 'Easy.\n</think>\n\n\\boxed{0}' after" in found
     others = [a_prompt(0), a_prompt(1, level=3)]
-    assert "1 prompt(s), returned 1 after" in tried(tmp_path, RIGHT, *others), "a call has rows of one kind"
+    assert "1 prompt(s), returned 0 for" in tried(tmp_path, RIGHT, *others), "a call has rows of one kind"
+
+
+@pytest.mark.medium
+def test_answers_that_are_numbers_of_puzzles_or_unknown_are_tried_too(tmp_path: Path) -> None:
+    source = "def score(final_texts):\n    return [len(answer) for answer in final_texts]"
+    prompts = [a_prompt(task={}), a_prompt(task={"answer": 7.5}), a_prompt(task={"entry": {"answer": "up"}})]
+    said = tried(tmp_path, source, *prompts)
+    assert "3 prompt(s), returned 14, 3, 2 for responses such as 'I do not know.', and 11, 19 for" in said
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("def score(responses): return [0] * len(responses)", "returned 0, 0, 0, 0 after .* the right answers: look"),
-        ("def score(responses): return [None, 1, 2, 3]", r"returned nothing \(returned None for a response\), 1, 2, 3"),
+        ("def score(responses): return [0] * len(responses)",
+         "returned 0, 0, 0, 0 for .* and 0, 0, 0, 0 for .* the right answers: look"),
+        ("def score(responses): return [None, 1, 2, 3, 4, 5, 6, 7]",
+         r"returned nothing \(returned None for a response\), 1, 2, 3 for .* and 4, 5, 6, 7 for"),
         ("import socket\ndef score(responses): socket.create_connection(('127.0.0.1', 1), 1)",
          "raised ConnectionRefusedError: .* a server that it asks does not answer from here"),
         ("def score(responses):\n    try: open_socket = 1 / 0\n"
@@ -315,3 +328,26 @@ def test_a_change_is_one_sentence_and_nothing_known_is_none() -> None:
         "the reward has changed since the last checkpoint: it was a.py:f (weight 1, file 12), and is now "
         "a.py:f (weight 1, file 34) + service (weight 2)"
     )
+
+
+def test_the_rewards_of_the_pages_pay_the_right_answer_alone() -> None:
+    """README.md's, and that of docs/custom_rewards.md, which is examples/my_reward.py."""
+    pages = {"score": "README.md", "right": "docs/custom_rewards.md"}
+    blocks = {name: (ROOT / page).read_text().split("```python\n") for name, page in pages.items()}
+    space: dict[str, Any] = {}
+    for name, texts in blocks.items():
+        exec(next(text for text in texts if f"def {name}(" in text).split("```")[0], space)
+    responses = [
+        r"It is \boxed{400000}",
+        r"\boxed{4000}",
+        r"\boxed{4000} or \boxed{4001}",
+        "4000",
+        r"\boxed{4000}",
+        "",
+    ]
+    answers = ["4000", "4000", "4000", "4001", 4000, "4000"]
+    assert space["score"](responses=responses, answer=answers, uid=[]) == [0, 1, 0, 0, 1, 0]
+    tasks = [{"answer": answer} for answer in answers]
+    assert space["right"](final_texts=responses, task=tasks, uid=[]) == [0, 1, 0, 0, 1, 0]
+    entries = [{"entry": {"answer": "3 4"}}, {"answer": 0}, {"answer": "none"}, {"answer": "4"}]
+    assert space["right"](final_texts=["1, 3, 4", "0", "no", None], task=entries) == [1, 1, 0, 0]
