@@ -311,7 +311,8 @@ def open_telemetry(
 ) -> Telemetry:
     """Returns what records the run, with its alarms. Leaving `at_the_end` closes it."""
     config = inputs.config
-    alarms = Alarms(config.stage.name, dict(flatten(to_dict(config))))
+    folder = Path(config.exp_manager.explicit_log_dir)
+    alarms = Alarms(config.stage.name, dict(flatten(to_dict(config))), folder)
     telemetry = at_the_end.enter_context(Telemetry(config, log=log, state=state, watch=alarms.observe))
     telemetry.digests.begin(state, step_inputs(inputs.written, ranks))
     return telemetry

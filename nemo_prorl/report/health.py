@@ -16,7 +16,7 @@ from nemo_prorl.training.control.health import Check, Followed
 @dataclass(frozen=True, slots=True)
 class Best:
     """Held-out reward of a domain, or one of the two means: at the first validation, now, and at its best (of equal
-    ones the last); of the validations that measured the same as the newest."""
+    ones the first); of the validations that measured the same as the newest."""
 
     domain: str
     first: float
@@ -28,7 +28,7 @@ class Best:
 def checks_of(run: RunFolder) -> list[Check]:
     """Returns the findings of all checks that apply, warnings first: those of training/control/health.py, and two of
     the files themselves."""
-    followed = Followed(str(run.last["stage"]), run.options)
+    followed = Followed(str(run.last["stage"]), run.options, run.folder)
     for record in run.records:
         followed.observe(record)
     facts = facts_of(run)
@@ -51,7 +51,8 @@ def bests_of(run: RunFolder) -> list[Best]:
     comparable = [one for one in validations if one.get(MEASUREMENT) == validations[-1].get(MEASUREMENT)]
     for domain, key in keys.items():
         if points := [(float(record[key]), int(record["step"])) for record in comparable if key in record]:
-            bests.append(Best(domain, points[0][0], points[-1][0], *max(points)))
+            best, step = max(points, key=lambda point: point[0])  # the first of equals
+            bests.append(Best(domain, points[0][0], points[-1][0], best, step))
     return bests
 
 

@@ -99,15 +99,13 @@ def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
     return found
 
 
-def read_rewards(run_dir: Path, stage: str, step: int) -> dict[str, float]:
-    """Returns uid -> mean reward of each held-out prompt in the stage's validation after `step`. Raises
-    FileNotFoundError if there was no such validation."""
+def read_rewards(run_dir: Path, stage: str, step: int, column: str = "reward_mean") -> dict[str, float]:
+    """Returns uid -> mean reward, or another column, of each held-out prompt in the stage's validation after `step`.
+    Raises FileNotFoundError if there was no such validation."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(
-        step_files(run_dir, "validations").path(step, stage), columns=["uid", "reward_mean"]
-    )
-    return dict(zip(table["uid"].to_pylist(), table["reward_mean"].to_pylist(), strict=True))
+    table = pq.read_table(step_files(run_dir, "validations").path(step, stage), columns=["uid", column])
+    return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
 def summary(rows: pd.DataFrame) -> dict[str, dict[str, float]]:

@@ -142,7 +142,8 @@ class Run:
             log.say(change)
         telemetry = None
         if is_main:
-            alarms = Alarms(self.config.stage.name, dict(flatten(to_dict(self.config))))
+            folder = Path(self.config.exp_manager.explicit_log_dir)
+            alarms = Alarms(self.config.stage.name, dict(flatten(to_dict(self.config))), folder)
             telemetry = Telemetry(self.config, log=log, state=self.state, watch=alarms.observe)
         writer = CheckpointWriter(
             self.folder,

@@ -122,8 +122,9 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
     """Returns the action that the newest record of `history` calls for, if any.
 
     Watches count in mode automatic after the cool-down, those that only warn in every mode, faults always;
-    controller.interval counts in the modes automatic and interval. If several fire, the most severe action is taken,
-    and the decision names the first in WATCHES that calls for it; the interval comes last.
+    controller.interval counts in the modes automatic and interval. No watch resets a policy that has not moved, which
+    is its reference already. If several fire, the most severe action is taken, and the decision names the first in
+    WATCHES that calls for it; the interval comes last.
     """
     num_steps = history.step - history.since
     fired: list[tuple[ControllerAction, str, Fired]] = []
@@ -133,7 +134,11 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
             silent_steps = min(num_steps, history.step - history.warned.get(watch.name, history.since))
         is_on = config.mode is ControllerMode.automatic or action is ControllerAction.warn
         counts = watch.is_fault or (is_on and silent_steps >= config.cooldown)
-        if action is not ControllerAction.ignore and counts and (finding := watch.judge(history, config)):
+        if action is ControllerAction.ignore or (
+            action is ControllerAction.reset and not history.has_moved()
+        ):
+            continue
+        if counts and (finding := watch.judge(history, config)):
             fired.append((action, watch.name, finding))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:
         reason = (

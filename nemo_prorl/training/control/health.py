@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from math import inf
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,16 +23,20 @@ from nemo_prorl.config import (
     Objective,
     RatioLevel,
 )
+from nemo_prorl.run_folder.difficulty import read_rewards
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
 from nemo_prorl.training.control.controller import Decision, WatchingController
 from nemo_prorl.training.control.series import (
     ENTROPY,
-    MIN_VALIDATIONS,
+    KL,
+    LENGTH,
     ROLLOUTS,
     UPDATES_BEHIND,
     WRONG_TENSORS,
     History,
     Validation,
+    chance_of_loss,
+    resting_kl,
     slope_in_errors,
     standard_error,
 )
@@ -53,6 +58,17 @@ PAST_SHARE = 0.5
 """Least share of the steps between the first and the newest validation that have passed since the best."""
 FALL_ERRORS = 3.0
 """Least number of standard errors by which the slope of pass@k is below 0; the error is an upper bound."""
+CHANCE = 0.08
+"""Most chance of a loss of prompts, times the number of comparisons so far: one in ten runs that stand still for 20
+validations of 64 prompts reaches it."""
+MOVING = 10
+"""Number of newest steps by which it is judged whether the learning rate moves the policy."""
+LEAST_RATIO = 1.05
+"""Largest ratio of these steps if it does not. Runs that learned had 1.05 to 2.5 (experiments/learning_rate.md)."""
+MOST_ENTROPY = 3.5
+"""Nats a token. Reasoning models have 0.2 to 2; SmolLM2-135M has 5 at temperature 1.2, and solves less than half of
+what it solves at 0.8 (experiments/real_model.md)."""
+TOO_LARGE = ": the updates of a step are too large or too many. Lower trainer.learning_rate"
 PASS_AT = f"{VALIDATION}pass_at_"
 WARN = ControllerAction.warn
 
@@ -78,14 +94,15 @@ class PassAt(NamedTuple):
     k: int
     share: float
     num_prompts: float
+    stage: str = ""
 
 
 class Followed:
     """A run up to its newest record, as the checks see it. Keeps only what they need, so it hardly grows."""
 
-    def __init__(self, stage: str, options: Mapping[str, Any]) -> None:
-        """stage: the one that began last. options: all of its options by their full names."""
-        self.stage, self.options = stage, options
+    def __init__(self, stage: str, options: Mapping[str, Any], folder: Path) -> None:
+        """stage: the one that began last. options: all of its options by their full names. folder: the run's."""
+        self.stage, self.options, self._folder = stage, options, folder
         config = _with_options(ControllerConfig(), options, "controller")
         self._controller = WatchingController(dataclasses.replace(config, mode=ControllerMode.automatic))
         self.decisions: list[Decision] = []
@@ -97,12 +114,13 @@ class Followed:
         """Records of the newest training steps, oldest first."""
         self.grad_norms: list[float] = []
         """Gradient norms of all training steps, oldest first."""
-        self.num_validations, self.last_validation = 0, 0
-        """Number of validations so far, and the step after which the last one was."""
+        self.num_validations, self.last_validation, self.last_reset = 0, 0, 0
+        """Number of validations so far, and the steps after which the last one and the last reset were."""
         self.whole = History(stage=stage, since=0, step=0)
         """The validations that measured the same as the newest, without early ones."""
         self.pass_at: list[PassAt] = []
         """The same validations, as far as they have more than one rollout of a prompt, oldest first."""
+        self._changed: tuple[int, int] | None = None
         self.entropies: list[float] = []
         """Entropies of the run's first steps."""
 
@@ -113,7 +131,7 @@ class Followed:
             self.decisions.append(decision)
         if before and int(record.get("num_resets", 0)) > int(before.get("num_resets", 0)):
             lasting = [one for one in self.decisions if one.action is WARN or one.signal in FAULTS]
-            self.decisions = lasting  # the policy is another one
+            self.decisions, self.last_reset = lasting, int(record["step"])  # the policy is another one
         if PROMPT_MEAN in record:
             self.num_validations, self.last_validation = self.num_validations + 1, int(record["step"])
             self._add_validation(record)
@@ -131,11 +149,27 @@ class Followed:
         k = max((int(key.removeprefix(PASS_AT)) for key in record if key.startswith(PASS_AT)), default=1)
         num_prompts = float(record.get(f"{VALIDATION}num_prompts", 0.0))
         if k > 1 and num_prompts and EARLY not in record:
-            self.pass_at.append(PassAt(int(record["step"]), k, float(record[f"{PASS_AT}{k}"]), num_prompts))
+            share, self._changed = float(record[f"{PASS_AT}{k}"]), None
+            self.pass_at.append(PassAt(int(record["step"]), k, share, num_prompts, str(record["stage"])))
+
+    def changed_prompts(self) -> tuple[int, int]:
+        """Returns how many held-out prompts only the first validation solved, and how many only the newest; (0, 0) if
+        one of their files cannot be read."""
+        if self._changed is None:
+            ends = (self.pass_at[0], self.pass_at[-1])
+            try:
+                first, newest = (read_rewards(self._folder, one.stage, one.step, "pass_rate") for one in ends)
+            except (OSError, ValueError):
+                first = newest = {}
+            both = [(first[uid] > 0, newest[uid] > 0) for uid in first.keys() & newest.keys()]
+            self._changed = both.count((True, False)), both.count((False, True))
+        return self._changed
 
     def checks(self) -> list[Check]:
-        """Returns the results of all checks that apply."""
+        """Returns the results of all checks that apply; of a policy that has hardly moved, none of what it gains."""
         results = {title: check(self) for title, check in CHECKS.items()}
+        if results["Movement"] and not results["Movement"][0]:
+            results |= dict.fromkeys(("Best validation", "Pass@k"))
         return [Check(title, *result) for title, result in results.items() if result is not None]
 
     def recent(self, key: str) -> list[float]:
@@ -189,6 +223,8 @@ def _entropy(run: Followed) -> float | None:
 
 
 def _cooler(run: Followed) -> str:
+    if run.entropies[0] <= MOST_ENTROPY:
+        return f", and had {run.entropies[0]:.2g} at first: the policy turns into noise. Lower trainer.learning_rate"
     solved, temperature = run.recent("reward/pass_rate")[-FIRST:], run.options.get("sampler.temperature", 1.0)
     return (
         f" at temperature {temperature:g}, and {fmean(solved):.0%} are right: most of what is sampled is noise, where "
@@ -197,7 +233,7 @@ def _cooler(run: Followed) -> str:
 
 
 def _smaller_updates(run: Followed) -> str:
-    advice, options = ": the updates of a step are too large or too many", run.options
+    advice, options = TOO_LARGE, run.options
     if options.get("algorithm.objective") == Objective.clip.name and not options.get("algorithm.dual_clip"):
         advice += ", and such a token can outweigh all others. Set algorithm.dual_clip=3"
     return advice
@@ -240,9 +276,9 @@ def _validates(run: Followed) -> Result:
 
 
 def best_is_recent(validations: Sequence[Validation]) -> tuple[bool, str]:
-    """Judges whether the best validation (of equal ones the last) is recent."""
+    """Judges whether the best validation (of equal ones the first) is recent."""
     first, last = validations[0], validations[-1]
-    best = max(validations, key=lambda one: (one.reward, one.step))
+    best = max(validations, key=lambda one: one.reward)
     num_since = len({one.step for one in validations if one.step > best.step})
     share = (last.step - best.step) / max(1, last.step - first.step)
     text = f"The best held-out reward, {best.reward:.3f}, was measured at step {best.step:,}"
@@ -257,28 +293,57 @@ def best_is_recent(validations: Sequence[Validation]) -> tuple[bool, str]:
     )
 
 
-def keeps_solving(validations: Sequence[PassAt], entropy_change: float) -> Result:
-    """Judges whether pass@k has not fallen, over the whole run or its newer half; None if too few validations measured
-    it. entropy_change: share by which the entropy has changed since the run began."""
+def keeps_solving(
+    validations: Sequence[PassAt], entropies: tuple[float, float], changed: tuple[int, int] = (0, 0)
+) -> Result:
+    """Judges whether pass@k has not fallen, over the whole run or its newer half, or, if the entropy has halved, since
+    the first validation; None if only one measured it. entropies: at first, and now. changed: prompts that only the
+    first validation solved, and only the newest."""
     points = [(one.step, one.share) for one in validations if one.k == validations[-1].k]
-    if len(points) < MIN_VALIDATIONS:
+    if len(points) < 2:
         return None
     k, num_prompts = validations[-1].k, validations[-1].num_prompts
     windows = [points, points[len(points) // 2 :]]
     falls = [window for window in windows if slope_in_errors(window, num_prompts) <= -FALL_ERRORS]
+    is_narrower = entropies[1] < entropies[0] / 2
+    if is_narrower and chance_of_loss(*changed) * (len(points) - 1) <= CHANCE:
+        falls.append(points)
     (then, before), (_, now) = (falls or windows)[0][0], points[-1]
     if not falls:
         return True, f"pass@{k} is {now:.3f}, and was {before:.3f} at step {then:,}."
-    narrower = f", while the entropy fell by {-entropy_change:.0%}" if entropy_change < -0.5 else ""
+    if is_narrower:
+        return False, (
+            f"The policy is collapsing (entropy {entropies[0]:.2g} -> {entropies[1]:.2g}, pass@{k} {before:.3f} -> "
+            f"{now:.3f} since step {then:,}): lower trainer.learning_rate or raise algorithm.kl_beta."
+        )
     return False, (
-        f"pass@{k} has fallen from {before:.3f} at step {then:,} to {now:.3f}{narrower}: the policy solves fewer "
-        f"different problems than it could. More exploration (temperature, clip_high, entropy) or a reset may help."
+        f"pass@{k} has fallen from {before:.3f} at step {then:,} to {now:.3f}: the policy solves fewer different "
+        "problems than it could. More exploration (temperature, clip_high, entropy) or a reset may help."
     )
 
 
 def _keeps_solving(run: Followed) -> Result:
-    recent, level = run.recent(ENTROPY)[-FIRST:], fmean(run.entropies or [0.0])
-    return keeps_solving(run.pass_at, fmean(recent) / level - 1 if recent and level > 0 else 0.0)
+    recent = run.recent(ENTROPY)[-FIRST:]
+    if not run.pass_at or not recent:
+        return None
+    solves_less = run.pass_at[-1].share < run.pass_at[0].share
+    changed = run.changed_prompts() if solves_less else (0, 0)
+    return keeps_solving(run.pass_at, (fmean(run.entropies), fmean(recent)), changed)
+
+
+def _moves(run: Followed) -> Result:
+    """Judges the newest steps at the full learning rate, without those of warm-up and decay."""
+    steps, rate = list(run.steps)[-MOVING:], run.options.get("trainer.learning_rate", 0.0)
+    needed = (KL, LENGTH, "objective/ratio_max", "optimizer/learning_rate")
+    is_measured = all(key in step for step in steps for key in needed)
+    if len(steps) < MOVING or not is_measured or steps[0]["optimizer/learning_rate"] < 0.9 * rate:
+        return None
+    kl, ratio = (max(run.recent(key)[-MOVING:]) for key in (KL, "objective/ratio_max"))
+    num_steps = int(run.last["step"]) - run.last_reset
+    seen = f"largest ratio {ratio:.3g}, KL {kl:.1g} after {num_steps:,} steps"
+    if ratio > LEAST_RATIO or max(step[KL] * step[LENGTH] for step in steps) > resting_kl(num_steps):
+        return True, f"The policy moves: {seen}."
+    return False, f"The policy has hardly moved ({seen}): raise trainer.learning_rate."
 
 
 def _best_is_recent(run: Followed) -> Result:
@@ -333,13 +398,22 @@ def _growth_of_gradients(run: Followed) -> float | None:
 
 
 CHECKS: dict[str, Callable[[Followed], Result]] = {
+    "Movement": _moves,
+    # PPO ends a step's updates at 0.05 (target_kl of Spinning Up, 2018). Runs that learned had up to 0.031, one that
+    # collapsed 0.11 (experiments/learning_rate.md).
+    "Step size": _within(
+        lambda run: max(run.recent("objective/approx_kl_to_old"), default=None),
+        "A step moves the policy by a KL of up to {:.2g} nats a token",
+        ": too far. Lower trainer.learning_rate",
+        at_most=0.05,
+    ),
     "Validation": _validates,
     "Best validation": _best_is_recent,
     "Pass@k": _keeps_solving,
     "Reset controller": _controller_is_content,
-    # Reasoning models sample at 0.2 to 2 nats; SmolLM2-135M has 5 at temperature 1.2, and solves less than half of what
-    # it solves at 0.8 (experiments/real_model.md).
-    "Temperature": _within(_entropy, "Rollouts have {:.2g} nats of entropy a token", _cooler, at_most=3.5),
+    "Temperature": _within(
+        _entropy, "Rollouts have {:.2g} nats of entropy a token", _cooler, at_most=MOST_ENTROPY
+    ),
     "Sampler and trainer": _engines_agree,
     # At a quarter a step samples four times what it trains on.
     "Yield of dynamic sampling": _within(
@@ -355,12 +429,7 @@ CHECKS: dict[str, Callable[[Followed], Result]] = {
         ": look at the reward service's log",
         at_most=0.001,
     ),
-    "Clipping": _within(
-        _clipped_share,
-        "{:.1%} of the recent tokens are clipped",
-        ": the updates of a step are too large or too many",
-        at_most=0.1,
-    ),
+    "Clipping": _within(_clipped_share, "{:.1%} of the recent tokens are clipped", TOO_LARGE, at_most=0.1),
     # The policy's largest move on one token, which no mean shows.
     "Largest ratio": _within(
         lambda run: max(run.recent("objective/ratio_max"), default=None),
@@ -382,8 +451,8 @@ CHECKS: dict[str, Callable[[Followed], Result]] = {
     ),
 }
 """Title -> check. To add one, write a function and its line here."""
-AT_ONCE = frozenset({"Temperature"})
-"""Checks that the log repeats after one step: the entropy of thousands of tokens is no exception."""
+AT_ONCE = frozenset({"Movement", "Step size", "Temperature"})
+"""Checks that the log repeats after one step: means of thousands of tokens, or of ten steps, are no exception."""
 
 
 class Alarms:
@@ -391,9 +460,9 @@ class Alarms:
     follow from the records alone, so a resumed run, which reads the records up to its checkpoint first, does not repeat
     them. An alarm never stops a run."""
 
-    def __init__(self, stage: str, options: Mapping[str, Any]) -> None:
-        """stage, options: as Followed has them."""
-        self._followed = Followed(stage, options)
+    def __init__(self, stage: str, options: Mapping[str, Any], folder: Path) -> None:
+        """stage, options, folder: as Followed has them."""
+        self._followed = Followed(stage, options, folder)
         self._num_bad: dict[str, int] = {}
         """Title of a check -> number of steps, up to the newest, for which it has warned without a break."""
         self._num_calm: dict[str, int] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import exp, isfinite, log, sqrt
+from math import comb, exp, isfinite, log, sqrt
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
@@ -133,6 +133,13 @@ class History:
         series = self.series.get(key, ())
         return [value for _, value in series] if series and series[-1][0] == self.step else []
 
+    def has_moved(self) -> bool:
+        """Returns whether the policy has left its reference in the newest steps since the last reset (`resting_kl`).
+        True where KL or response length is not measured."""
+        lengths = dict(self.series.get(LENGTH, ()))
+        moved = [kl * lengths[step] for step, kl in self.series.get(KL, ()) if step in lengths]
+        return not moved or max(moved) > resting_kl(self.step - self.since)
+
     def domain_keys(self) -> list[str]:
         """Returns the names of the rewards of single domains."""
         keys = (key for key in self.series if key.startswith(VALIDATION) and key.endswith(SCORE))
@@ -169,6 +176,13 @@ class Validation(NamedTuple):
     step: int
     reward: float
     variance: float
+
+
+def resting_kl(num_steps: int) -> float:
+    """Returns the KL to the reference, in nats a response, up to which a policy has hardly moved in so many steps: 1e-3
+    a step, as long as rewards in [0, 1] cannot differ by much in their mean. By Pinsker's inequality that is the root
+    of half of it: 0.07 after 10 steps, and 0.3 after 200, where it no longer grows."""
+    return 1e-3 * min(num_steps, 200)
 
 
 def standard_error(one: Validation, other: Validation) -> float:
@@ -272,3 +286,14 @@ def slope_in_errors(points: Sequence[tuple[int, float]], num_prompts: float) -> 
     if not spread:
         return 0.0
     return sum((step - middle) * (value - mean) for step, value in points) / sqrt(spread * variance)
+
+
+def chance_of_loss(lost: int, gained: int) -> float:
+    """Returns the probability that at least `lost` of the prompts whose result differs between two validations got
+    worse, if each of them got worse or better by chance: the one-sided sign test (Dixon and Mood, 1946)."""
+    differing = lost + gained
+    ways = total = comb(differing, lost)
+    for worse in range(lost, differing):
+        ways = ways * (differing - worse) // (worse + 1)
+        total += ways
+    return total / 2**differing

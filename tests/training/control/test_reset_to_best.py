@@ -210,6 +210,7 @@ def test_later_resets_go_back_to_the_best_intact_one_and_a_replay_decides_as_the
     controller = only("validation_drop", patience=2, validation_drop_errors=0.0)
     asked = replace(controller, reset_to=ResetTo.best)
     run = keep_all(run_with(tmp_path, rewards, num_steps=14, controller=asked))
+    run.policy.learning_rate = 5.0  # moves far enough between resets for another
 
     def corrupt(phase: str) -> None:
         file = tmp_path / "checkpoints" / "step-00000002-main" / "policy" / "weights.json"

@@ -153,6 +153,41 @@ def test_validation_plateau(rewards: list[float | None], fires_at: list[int]) ->
     assert made == [(step, "reset", "validation_plateau") for step in fires_at]
 
 
+@pytest.mark.parametrize(
+    ("kl", "action", "resets"),
+    [
+        pytest.param(5e-6, None, False, id="still the reference"),
+        pytest.param(1.4e-4, None, False, id="hardly, for 3 steps"),
+        pytest.param(1.6e-4, None, True, id="it has moved"),
+        pytest.param(5e-6, ControllerAction.end_stage, True, id="a stage may end"),
+    ],
+)
+def test_no_watch_resets_a_policy_that_has_not_moved(
+    kl: float, action: ControllerAction | None, resets: bool
+) -> None:
+    """A reset would change nothing. At 20 tokens a response, 1.5e-4 nats a token are 3e-3, 1e-3 a step."""
+    config = only("validation_plateau", patience=3, action=action)
+    series = {"objective__kl_to_reference": [0.5 * kl, kl, kl, kl], "response__tokens_mean": [20.0] * 4}
+    records = columns(validation__domain_mean_score=[0.3] * 4, **series)
+    assert bool(decisions(records, config)) is resets
+
+
+def test_a_policy_has_moved_if_it_moved_since_the_last_reset() -> None:
+    """The KL before a reset says nothing of the policy after it, and a resumed run decides the same."""
+    kl, tokens = [1.0, 1.0, *[1e-5] * 6], [20.0] * 8
+    records = columns(
+        validation__domain_mean_score=[0.3] * 8, objective__kl_to_reference=kl, response__tokens_mean=tokens
+    )
+    config = only("validation_plateau", patience=3)
+    controller = ResetController(config)
+    for record in records[:2]:
+        controller.observe(record)
+    controller.note_reset(2)
+    for record in records[2:]:
+        assert controller.observe(record) is None
+        controller = ResetController(config, json.loads(json.dumps(controller.state())))
+
+
 def with_resets(*, patience: int = 2, **options: Any) -> ControllerConfig:
     """Returns a controller in which a plateau of two validations resets, futile resets end the stage, and no other
     signal acts."""
