@@ -21,7 +21,6 @@ from nemo_prorl.config import (
     ControllerConfig,
     ControllerMode,
     Objective,
-    RatioLevel,
 )
 from nemo_prorl.run_folder.difficulty import read_rewards
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
@@ -68,7 +67,6 @@ LEAST_RATIO = 1.05
 MOST_ENTROPY = 3.5
 """Nats a token. Reasoning models have 0.2 to 2; SmolLM2-135M has 5 at temperature 1.2, and solves less than half of
 what it solves at 0.8 (experiments/real_model.md)."""
-TOO_LARGE = ": the updates of a step are too large or too many. Lower trainer.learning_rate"
 PASS_AT = f"{VALIDATION}pass_at_"
 WARN = ControllerAction.warn
 
@@ -233,10 +231,12 @@ def _cooler(run: Followed) -> str:
 
 
 def _smaller_updates(run: Followed) -> str:
-    advice, options = TOO_LARGE, run.options
+    advice, options = ": the updates of a step are too large or too many", run.options
     if options.get("algorithm.objective") == Objective.clip.name and not options.get("algorithm.dual_clip"):
-        advice += ", and such a token can outweigh all others. Set algorithm.dual_clip=3"
-    return advice
+        advice += ", and such a token can outweigh all others. Set algorithm.dual_clip=3, or lower"
+    else:
+        advice += ". Lower"
+    return f"{advice} trainer.learning_rate"
 
 
 def _failed_share(run: Followed) -> float | None:
@@ -245,15 +245,6 @@ def _failed_share(run: Followed) -> float | None:
     counts = {key for step in run.steps for key in step if key.startswith("reward/")}
     graded = sum(sum(run.recent(key)) for key in counts if key.endswith("/num_rollouts"))
     return failed / (failed + graded) if graded else None
-
-
-def _clipped_share(run: Followed) -> float | None:
-    """None for ratios of whole responses: GSPO (arXiv 2507.18071, section 5.2) clips a hundred times as many tokens as
-    GRPO by design."""
-    shares = [run.recent(f"objective/{which}_fraction") for which in ("clip_low", "clip_high", "dual_clip")]
-    if run.options.get("algorithm.ratio_level") == RatioLevel.sequence.name or not all(shares):
-        return None
-    return sum(map(fmean, shares))
 
 
 def _exposed_share(run: Followed) -> float | None:
@@ -429,7 +420,6 @@ CHECKS: dict[str, Callable[[Followed], Result]] = {
         ": look at the reward service's log",
         at_most=0.001,
     ),
-    "Clipping": _within(_clipped_share, "{:.1%} of the recent tokens are clipped", TOO_LARGE, at_most=0.1),
     # The policy's largest move on one token, which no mean shows.
     "Largest ratio": _within(
         lambda run: max(run.recent("objective/ratio_max"), default=None),

@@ -311,7 +311,7 @@ def test_the_first_warning_of_a_rate_that_is_too_high_names_it() -> None:
 
 # Alarms
 
-CLIPS = {"objective/clip_high_fraction": 0.3}
+WASTES = {"dynamic_sampling/informative_share": 0.0}
 Records = list[dict[str, Any]]
 
 
@@ -321,10 +321,10 @@ def new_alarms() -> Alarms:
 
 
 def records(num_steps: int = 120, **bad: tuple[int, int]) -> Records:
-    """A healthy run of one stage; `bad`: (first, last) step in which it clips too much."""
+    """A healthy run of one stage; `bad`: (first, last) step in which no prompt is informative."""
     made = made_up_records(["run1"], num_steps, 0, 20)
-    first, last = bad.get("clips", (0, -1))
-    return [record | CLIPS if first <= record["step"] <= last else record for record in made]
+    first, last = bad.get("wastes", (0, -1))
+    return [record | WASTES if first <= record["step"] <= last else record for record in made]
 
 
 def said(alarms: Alarms, given: Iterable[dict[str, Any]]) -> list[tuple[int, str]]:
@@ -336,20 +336,20 @@ def test_a_healthy_run_says_nothing() -> None:
 
 
 def test_an_alarm_is_said_once_and_its_end_once() -> None:
-    (begin, alarm), (end, passed) = said(new_alarms(), records(clips=(31, 60)))
+    (begin, alarm), (end, passed) = said(new_alarms(), records(wastes=(31, 60)))
     assert 31 < begin < 50
-    assert alarm.startswith(f"alarm after step {begin}: Clipping: 1")
-    assert "of the recent tokens are clipped: the updates of a step are too large" in alarm
+    assert alarm.startswith(f"alarm after step {begin}: Yield of dynamic sampling: 1")
+    assert "of the recent prompts are informative: most of the sampling is wasted" in alarm
     assert 60 < end < 60 + 2 * CALM
-    assert passed.startswith(f"passed after step {end}: Clipping: ")
+    assert passed.startswith(f"passed after step {end}: Yield of dynamic sampling: ")
 
 
 def test_a_first_step_that_is_an_exception_is_no_alarm() -> None:
     first, *others = [record for record in records(40) if "reward/mean" in record]
-    spike = first | {"objective/clip_high_fraction": 0.15}
+    spike = first | {"dynamic_sampling/informative_share": 0.2}
     alarms = new_alarms()
     assert said(alarms, [records()[0], spike]) == []
-    assert alarms._num_bad["Clipping"] == 1 < PATIENCE
+    assert alarms._num_bad["Yield of dynamic sampling"] == 1 < PATIENCE
     assert said(alarms, others) == []
 
 
@@ -376,7 +376,7 @@ def test_a_value_that_wavers_about_its_threshold_is_one_alarm() -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("resumed_at", [1, 20, 33, 34, 35, 45, 61, 75, 99, 119])
 def test_a_resumed_run_says_what_an_uninterrupted_one_says(resumed_at: int) -> None:
-    made = records(clips=(31, 60))
+    made = records(wastes=(31, 60))
     whole = said(new_alarms(), made)
     alarms = new_alarms()
     before = said(alarms, made[:resumed_at])
@@ -389,19 +389,23 @@ def test_the_report_agrees_with_what_was_said(tmp_path: Path) -> None:
     """The same functions judge the same records: what stands in the log stands on the page."""
     write_run(tmp_path / "run", num_stages=1, is_done=False)
     path = tmp_path / "run" / "metrics.jsonl"
-    made = [json.loads(line) | CLIPS for line in path.read_text().splitlines()]
+    made = [json.loads(line) | WASTES for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(record) + "\n" for record in made))
     warned = [check for check in checks_of(read_run(tmp_path / "run")) if not check.is_fine]
     alarms = new_alarms()
     lines = [line for _, line in said(alarms, made)]
-    assert [line.split(": ")[1] for line in lines] == [check.title for check in warned] == ["Clipping"]
+    assert (
+        [line.split(": ")[1] for line in lines]
+        == [check.title for check in warned]
+        == ["Yield of dynamic sampling"]
+    )
 
 
 def test_a_record_that_cannot_be_judged_stops_nothing() -> None:
     alarms = new_alarms()
     (line,) = alarms.observe({"step": 3, "reward/mean": 0.5})
     assert line.startswith("the checks cannot judge the record of step 3 (KeyError: 'stage')")
-    assert said(alarms, records(clips=(1, 60))) == []
+    assert said(alarms, records(wastes=(1, 60))) == []
 
 
 @pytest.mark.medium
