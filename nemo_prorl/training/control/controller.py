@@ -133,12 +133,9 @@ def decide(history: History, config: ControllerConfig) -> Decision | None:
         if action is ControllerAction.warn:
             silent_steps = min(num_steps, history.step - history.warned.get(watch.name, history.since))
         is_on = config.mode is ControllerMode.automatic or action is ControllerAction.warn
-        counts = watch.is_fault or (is_on and silent_steps >= config.cooldown)
-        if action is ControllerAction.ignore or (
-            action is ControllerAction.reset and not history.has_moved()
-        ):
-            continue
-        if counts and (finding := watch.judge(history, config)):
+        is_due = watch.is_fault or (is_on and silent_steps >= config.cooldown)
+        counts = is_due and (action is not ControllerAction.reset or history.has_moved())
+        if action is not ControllerAction.ignore and counts and (finding := watch.judge(history, config)):
             fired.append((action, watch.name, finding))
     if config.mode is not ControllerMode.manual and 0 < config.interval <= num_steps:
         reason = (
