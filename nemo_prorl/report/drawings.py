@@ -20,8 +20,10 @@ from nemo_prorl.run_folder.validation_metrics import VALIDATION
 
 FloatArray = NDArray[np.float64]
 
-INK = 0
-"""The text colour, for lines that summarise others. Other colours count from 1 in the palettes of page and pictures."""
+INK, NUM_HUES, NUM_SHADES = 0, 8, 10
+"""Colours in page/page.css: the text colour, then hues, then shades from dark to light."""
+KINDS = ("informative", "all right", "all wrong")
+"""Labels of prompts that have a hue each."""
 MAX_MARKERS = 60
 """Lines with at most this many points get a dot at each."""
 MAX_POINTS = 800
@@ -82,6 +84,15 @@ class Drawing:
         return min(float(values.min()) for values in drawn), max(float(values.max()) for values in drawn)
 
     @property
+    def constant(self) -> str:
+        """Returns the values of lines that do not change; empty if one does, or has a single point."""
+        values = [line.points.values for line in self.lines]
+        if any(len(one) < 2 or np.ptp(one) > 1e-3 * abs(one).max() for one in values):
+            return ""
+        texts = {line.label: number_text(line.points.values[-1]) for line in self.lines}
+        return ", ".join(map(" ".join, texts.items())) if len({*texts.values()}) > 1 else texts.popitem()[1]
+
+    @property
     def is_log(self) -> bool:
         return self.panel.log and self.extremes[0] > 0
 
@@ -98,18 +109,14 @@ def draw(panel: Panel, runs: Sequence[RunFolder]) -> list[Drawing]:
     metrics = frozenset().union(*(run.metric_names for run in runs))
     series = expand(panel, metrics)
     if len(runs) == 1:
-        # A domain has the same colour in all charts.
         domains = sorted({*names_in("reward/{}/mean", metrics), *names_in("validation/{}/score", metrics)})
         lines: list[Line] = []
-        for place, (metric, label) in enumerate(series, start=1):
-            is_domain = metric.count("/") == 2 and label in domains
-            if is_domain and len(domains) == 1 and any(line.label == "all" for line in lines):
-                continue  # the same line once more
-            colour = INK if label == "all" else domains.index(label) + 1 if is_domain else place
-            if line := _line(runs[0], metric, label, colour):
+        colours = _colours([label for _, label in series], domains)
+        for metric, label in series:
+            if metric.split("/")[1:2] == domains and any(line.label == "all" for line in lines):
+                continue  # the only domain's line is the same once more
+            if line := _line(runs[0], metric, label, colours[label]):
                 lines.append(line)
-        if not any(line.points.values.any() for line in lines):
-            lines = lines[:1]  # if all are zero, one line is enough
         drawing = _drawing(panel, lines, runs) if lines else None
         if drawing and panel.has_forecast and (band := _forecast_band(runs[0])):
             end = f"{band.low[-1]:.3g} to {band.high[-1]:.3g} at step {band.steps[-1]:.0f}"
@@ -122,10 +129,19 @@ def draw(panel: Panel, runs: Sequence[RunFolder]) -> list[Drawing]:
         part = replace(panel, title=title, name=f"{panel.name}-{len(drawings)}")
         if unlike and metric.startswith(VALIDATION):  # a picture has the title alone
             part = replace(part, title=f"{title} (may not compare)", reading=f"{unlike} {panel.reading}")
-        made = (_line(run, metric, run.name, number) for number, run in enumerate(runs, start=1))
+        made = (_line(run, metric, run.name, 1 + number % NUM_HUES) for number, run in enumerate(runs))
         lines = [line for line in made if line]
         drawings += [_drawing(part, lines, runs)] if lines else []
     return drawings
+
+
+def _colours(labels: Sequence[str], domains: Sequence[str]) -> dict[str, int]:
+    """Returns label -> colour for a single run's page, on which a colour has one meaning: the text colour is for what
+    summarises domains, a hue for a kind of prompts or a domain, shades in the panel's order for the rest."""
+    named = {"all": INK} | {label: 1 + number % NUM_HUES for number, label in enumerate((*KINDS, *domains))}
+    others = [label for label in labels if label not in named]
+    distance = min(4, (NUM_SHADES - 1) / max(1, len(others) - 1))
+    return named | {label: 1 + NUM_HUES + round(i * distance) for i, label in enumerate(others)}
 
 
 def _forecast_band(run: RunFolder) -> Band | None:
@@ -152,8 +168,8 @@ def _line(run: RunFolder, metric: str, label: str, colour: int) -> Line | None:
 
 def _drawing(panel: Panel, lines: list[Line], runs: Sequence[RunFolder]) -> Drawing:
     resets = [
-        (event.step, None if len(runs) == 1 else number)
-        for number, run in enumerate(runs, start=1)
+        (event.step, None if len(runs) == 1 else 1 + number % NUM_HUES)
+        for number, run in enumerate(runs)
         for event in run.resets
     ]
     said = [

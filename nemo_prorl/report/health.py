@@ -33,7 +33,7 @@ def checks_of(run: RunFolder) -> list[Check]:
         followed.observe(record)
     facts = facts_of(run)
     advice = f" What to do: {facts['advice']}." if facts["advice"] else ""
-    text = f"The run is {facts['state']}: {facts['wrote']}.{advice}"
+    text = f"The run is {facts['state']}: {facts['wrote'].removeprefix('failed: ').rstrip('.')}.{advice}"
     found = [Check("Progress", facts["state"] in (*UNDER_WAY, "done"), text)]
     if run.num_unread_lines:
         text = f"{run.num_unread_lines} line(s) of metrics.jsonl cannot be read and are left out: look for a disk that "

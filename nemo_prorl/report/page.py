@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,8 @@ from nemo_prorl.run_folder.run import RunFolder, read_run
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.types import TOKEN_LIMITS
 
+SectionDrawings = Sequence[tuple[PanelSection, Sequence[Drawing]]]
 PAGE = Path(__file__).parent / "page"
-NUM_COLOURS = 10
-"""Line colours in page/page.css; page/page.js has the same number."""
 
 
 def write_report(folders: Sequence[Path], out: Path, *, with_pictures: bool = True) -> list[Path]:
@@ -69,9 +70,27 @@ def section_drawings(runs: Sequence[RunFolder]) -> list[tuple[PanelSection, list
     return [(section, drawings) for section, drawings in drawn if drawings]
 
 
+def _folded(drawn: SectionDrawings) -> Iterator[tuple[PanelSection, list[Drawing], dict[str, list[str]]]]:
+    """Yields each section with the charts to look at and, in words, those that are constant or repeat another."""
+    titles: dict[tuple[bytes, bytes], str] = {}
+    for section, drawings in drawn:
+        shown, constant, repeated = [], [], []
+        for drawing in drawings:
+            title = drawing.panel.title
+            curves = [(line.points.steps.tobytes(), line.points.values.tobytes()) for line in drawing.lines]
+            earlier = {titles.setdefault(curve, title) for curve in curves}
+            if drawing.constant:
+                constant.append(f"{title.lower()} {drawing.constant}")
+            elif len(earlier) == 1 and title not in earlier and not drawing.band:
+                repeated.append(f"{title} (as {earlier.pop()})")
+            else:
+                shown.append(drawing)
+        yield section, shown, {"Constant": constant, "The same curve as in another chart": repeated}
+
+
 def page_html(
     runs: Sequence[RunFolder],
-    drawn: Sequence[tuple[PanelSection, Sequence[Drawing]]],
+    drawn: SectionDrawings,
     *,
     rollouts: str = "",
     is_live: bool = False,
@@ -81,7 +100,8 @@ def page_html(
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs
 
-    figures = {drawing.panel.name: plotly_figure(drawing) for _, drawings in drawn for drawing in drawings}
+    parts = list(_folded(drawn))
+    figures = {drawing.panel.name: plotly_figure(drawing) for _, shown, _ in parts for drawing in shown}
     views = [_run_view(run) for run in runs]
     return _filled(
         "page.html",
@@ -92,13 +112,13 @@ def page_html(
         comparison=[_compared(run) for run in runs],
         held_out=_held_out(runs),
         unlike=measurement_differences(runs),
-        sections=drawn,
+        sections=parts,
         plot_px=PLOT_PX,
         differences=_differences(runs),
         rollouts=rollouts,
         is_live=is_live,
         js=_part("page.js"),
-        plotly_js="" if is_live else Markup(get_plotlyjs()),
+        plotly_gzip="" if is_live else b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode(),
         # "<" in a metric's name would close the script element that contains it.
         charts_json=Markup(
             json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -130,7 +150,7 @@ def _filled(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {"shown": shown, "css_colour": _css_colour}
+    environment.filters["shown"] = shown
     page = environment.get_template(template)
     return page.render(css=_part("page.css"), live_js=_part("live.js"), **values)
 
@@ -150,13 +170,12 @@ def shown(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-def _css_colour(number: int) -> str:
-    return f"var(--line-{(number - 1) % NUM_COLOURS + 1})" if number else "var(--ink)"
-
-
 def _run_view(run: RunFolder) -> dict[str, Any]:
     options = run.options
     unusual = differences(dict(flatten(to_dict(RunConfig()))), options) if options else {}
+    checks = checks_of(run)
+    # Why a run does not go on stands at the top, and only there.
+    trouble = [check for check in checks if check.title == "Progress" and not check.is_fine]
     numbers = []
     for key in sorted(run.metric_names - {"step", "stage", "controller"}):
         values = curve_of(run.full_records, key).values
@@ -167,8 +186,9 @@ def _run_view(run: RunFolder) -> dict[str, Any]:
         "name": run.name,
         "folder": str(run.folder),
         "status": facts_of(run)["state"],
+        "trouble": trouble[0].text if trouble else "",
         "position": f"stage {run.last['stage']}, step {run.last['step']:,}",
-        "findings": checks_of(run),
+        "findings": [check for check in checks if check not in trouble],
         "facts": list(_facts(run)),
         "spans": run.stage_spans,
         "resets": run.resets,
@@ -191,11 +211,18 @@ def _facts(run: RunFolder) -> Iterator[tuple[str, str, str]]:
     if run.steps:
         first, last = run.steps[0]["reward/mean"], run.steps[-1]["reward/mean"]
         yield "Training reward", f"{first:.3f} → {last:.3f}", "first and last step"
-    resets = run.resets
-    yield "Resets", str(len(resets)), f"last after step {resets[-1].step:,}" if resets else "none so far"
-    if decided := [record for record in run.records if isinstance(record.get("controller"), Mapping)]:
-        action = str(decided[-1]["controller"].get("action", "")).replace("_", " ")
-        yield "Last decision", action, f"after step {int(decided[-1]['step']):,}"
+    options = run.options
+    if model := options.get("model.path"):
+        rank = options.get("lora.rank")
+        yield "Model", Path(model).name, f"{model}{f'; low rank {rank}' if rank else ''}"
+    prefix = "data.train."
+    if files := [name.removeprefix(prefix) for name in options if name.startswith(prefix)]:
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        yield "Data", f"{', '.join(Path(file).stem for file in files[:3])}{more}", str(Path(files[0]).parent)
+    rates = curve_of(run.full_records, "optimizer/learning_rate").values
+    if len(rates):
+        is_given = options.get("trainer.learning_rate", 1)
+        yield "Learning rate", number_text(rates[-1]), "last update" if is_given else "by the model's size"
     yield "Time in steps", duration(wall_s(run)), f"{len(run.steps):,} steps; validation and saves included"
     if hours := run.stage_hours:
         name = "GPU hours" if run.on_gpus else "Hours of CPU ranks"

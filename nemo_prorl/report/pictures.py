@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
@@ -11,16 +12,14 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-from nemo_prorl.report.drawings import MAX_MARKERS, Drawing
+from nemo_prorl.report.drawings import MAX_MARKERS, NUM_HUES, NUM_SHADES, Drawing
 from nemo_prorl.run_folder.storage import replacing_file
 
 mpl.use("Agg")
 
-PALETTE = (
-    "#1f2937", "#1d6fd1", "#d1570f", "#0f8a5f", "#8b46d6", "#c22f6a", "#94700a", "#0e7f93", "#6b7280", "#7a4a2b",
-    "#4d7c0f",
-)  # fmt: skip
-"""Text colour, then line colours, on white; page/page.css has the same for light mode and others for dark."""
+STYLES = (Path(__file__).parent / "page" / "page.css").read_text(encoding="utf-8")
+PALETTE = ("#1f2937", *re.findall(r"--line-\d+: (#\w+)", STYLES)[: NUM_HUES + NUM_SHADES])
+"""The page's colours in light mode."""
 RESET, STAGE = "#b4232f", "#9aa3af"
 TITLE_LETTERS = 52
 """Most letters in a line of a chart's title."""
@@ -48,25 +47,20 @@ def picture(drawings: Sequence[Drawing], path: Path, *, title: str) -> None:
     plt.close(figure)
 
 
-def colour(number: int) -> str:
-    """Returns a line's colour; 0 is the text colour."""
-    return PALETTE[1 + (number - 1) % (len(PALETTE) - 1)] if number else PALETTE[0]
-
-
 def _draw(axis: Any, drawing: Drawing) -> None:
     for line in drawing.lines:
-        look = {"color": colour(line.colour), "linewidth": 1.6, "label": line.label}
+        look = {"color": PALETTE[line.colour], "linewidth": 1.6, "label": line.label}
         if line.trend:
-            axis.plot(*line.points, color=colour(line.colour), linewidth=0.8, alpha=0.25)
+            axis.plot(*line.points, color=PALETTE[line.colour], linewidth=0.8, alpha=0.25)
         elif len(line.points.steps) <= MAX_MARKERS:
             look |= {"marker": "o", "markersize": 3}
         axis.plot(*(line.trend or line.points), **look)
     if drawing.band:
-        axis.fill_between(*drawing.band, color=colour(drawing.lines[0].colour), alpha=0.2, linewidth=0)
+        axis.fill_between(*drawing.band, color=PALETTE[drawing.lines[0].colour], alpha=0.2, linewidth=0)
     for start, _, _ in drawing.stages[1:]:
         axis.axvline(start, color=STAGE, linewidth=0.8, zorder=0)
     for step, number in drawing.resets:
-        shade = RESET if number is None else colour(number)
+        shade = RESET if number is None else PALETTE[number]
         axis.axvline(step, color=shade, linestyle="--", linewidth=0.9, alpha=0.6)
     unit = f" ({drawing.panel.unit})" if drawing.panel.unit else ""
     title = fill(f"{drawing.panel.title}{unit}", TITLE_LETTERS)

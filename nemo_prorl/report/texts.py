@@ -15,15 +15,16 @@ HEAD, TAIL = 2500, 1500
 
 
 def read_conversations(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns the first prompts of each domain that all chosen validations have, for page/page.html: domain, source,
-    uid, prompt, and responses with step, score, verdict, note and text. Empty for a run without samples."""
+    """Returns the prompts of each domain that all chosen validations have, those with the lowest score at the last one
+    first, for page/page.html: domain, source, uid, prompt, and responses with step, score, verdict, note and text.
+    Empty for a run without samples."""
     files = step_files(run_dir, "samples").all()
     chosen = sorted({0, len(files) // 2, len(files) - 1}) if files else []
-    by_step = [found for index in chosen if (found := read_or_skip(files[index][1], _first_of_prompts))]
+    by_step = [found for index in chosen if (found := read_or_skip(files[index][1], _worst_of_prompts))]
     by_domain: dict[str, list[str]] = {}
-    for uid, first in by_step[0].items() if by_step else ():
+    for uid, worst in by_step[-1].items() if by_step else ():
         if all(uid in records for records in by_step):
-            by_domain.setdefault(str(first["domain"]), []).append(uid)
+            by_domain.setdefault(str(worst["domain"]), []).append(uid)
     return [
         {
             "domain": domain,
@@ -37,9 +38,10 @@ def read_conversations(run_dir: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _first_of_prompts(path: Path) -> dict[str, dict[str, Any]]:
+def _worst_of_prompts(path: Path) -> dict[str, dict[str, Any]]:
+    """Returns uid -> its first response with the lowest score, the lowest of all first."""
     found: dict[str, dict[str, Any]] = {}
-    for record in read_samples(path):
+    for record in sorted(read_samples(path), key=lambda record: record["score"]):
         found.setdefault(record["uid"], record)
     return found
 

@@ -72,6 +72,27 @@ def test_a_domain_has_one_colour_everywhere(long_run: RunFolder) -> None:
     assert len({*map(min, seen.values())}) == 6
 
 
+def test_a_colour_has_one_meaning_and_ordered_values_have_ordered_shades(long_run: RunFolder) -> None:
+    """Hues stand for a kind of prompts or a domain; of shades every chart has its own, from dark to light."""
+    hues: dict[int, set[str]] = {}
+    for panel in PANELS.values():
+        for drawing in draw(panel, [long_run]):
+            shades = [line.colour for line in drawing.lines if line.colour > drawings.NUM_HUES]
+            assert shades == sorted(set(shades)), panel.name
+            for line in drawing.lines:
+                if 0 < line.colour <= drawings.NUM_HUES:
+                    hues.setdefault(line.colour, set()).add(line.label)
+    assert {label for labels in hues.values() for label in labels} == {*drawings.KINDS, *DOMAINS}
+    assert all(len(labels) == 1 for labels in hues.values())
+    bands = drawings._colours([*BANDS.values()], DOMAINS)
+    places = [bands[label] for label in BANDS.values()]
+    assert places == sorted({*places})
+    assert min(places) > drawings.NUM_HUES
+    brightness = [sum(bytes.fromhex(pictures.PALETTE[place][1:])) for place in range(9, 19)]
+    assert len(pictures.PALETTE) == 19
+    assert brightness == sorted(brightness)
+
+
 def test_runs_are_compared_on_the_same_axes(make_run: Callable[..., RunFolder]) -> None:
     runs = [make_run(num_steps=40), make_run(num_steps=60, seed=1)]
     compared = draw(PANELS["clip"], runs)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import gzip
 import html
 import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from plotly.offline import get_plotlyjs
 
 from nemo_prorl.commands import report
-from nemo_prorl.report.page import section_drawings, write_report
+from nemo_prorl.report.page import page_html, section_drawings, write_report
 from nemo_prorl.run_folder.records import write_remeasured
 from nemo_prorl.run_folder.run import RunFolder, read_run
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
@@ -129,6 +134,72 @@ def test_a_comparison_has_both_runs_and_says_whose_held_out_scores_do_not_compar
     assert sentence in re.findall(r'id="figure-validation-0">.*?</figure>', text, re.DOTALL)[0]
     report.main([str(folders[0]), "--out", str(out), "--no-pictures"])
     assert "side by side" not in out.read_text(encoding="utf-8")
+
+
+def pages_of(run: RunFolder) -> str:
+    return page_html([run], section_drawings([run]))
+
+
+@pytest.mark.medium
+def test_a_page_is_small_and_has_the_whole_code_that_draws_it(folder: Path) -> None:
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert len(text) < 3e6
+    (packed,) = re.findall(r'id="plotly-gzip">(.*?)</script>', text)
+    assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
+
+
+def test_charts_that_are_flat_or_repeat_another_are_words(make_run: Callable[..., RunFolder]) -> None:
+    def with_right_and_wrong_answers_only(record: dict[str, Any]) -> dict[str, Any]:
+        same = {"reward/pass_rate": record["reward/mean"]} if "reward/mean" in record else {}
+        return {
+            name: value for name, value in (record | same).items() if not name.endswith("/pass_rate")
+        } | same
+
+    text = pages_of(make_run(with_right_and_wrong_answers_only))
+    figures = set(re.findall(r'id="figure-(\w+)"', text))
+    assert {"kl", "reward_by_domain", "clip"} <= figures  # a line of "clip" changes, another does not
+    assert not {"learning_rate", "advantage", "pass_rate"} & figures
+    (constant,) = re.findall(r"<p class=\"quiet\">Constant: (advantages.*?)\.</p>", text)
+    assert constant.split("; ") == [
+        "advantages standard deviation 0.980, smallest -3.750, largest 3.750",
+        "learning rate 2e-06",
+        "entropy bonus 0",
+    ]
+    assert "Pass rate in training (as Training reward)" in text
+    assert 'id="figure-learning_rate"' in pages_of(make_run(num_steps=1, num_stages=1))  # nothing is flat yet
+
+
+@pytest.mark.parametrize(("rate", "note"), [(0, "by the model's size"), (2e-6, "last update")])
+def test_tiles_have_model_data_and_learning_rate(rate: float, note: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", num_stages=1)
+    path = tmp_path / "run" / "stages" / "run1.yaml"
+    options = yaml.safe_load(path.read_text()) | {"trainer": {"learning_rate": rate}}
+    options |= {"model": {"path": "models/mine"}, "lora": {"rank": 8}}
+    path.write_text(yaml.safe_dump(options))
+    tiles = re.findall(r"<dt>(.*?)</dt><dd>(.*?) <small>(.*?)</small>", pages_of(read_run(tmp_path / "run")))
+    assert ("Model", "mine", "models/mine; low rank 8") in tiles
+    assert ("Data", "math", "data") in tiles
+    assert ("Learning rate", "2e-06", html.escape(note).replace("&#x27;", "&#39;")) in tiles
+
+
+def test_a_failed_run_does_not_look_like_a_warning_and_says_why_once(tmp_path: Path) -> None:
+    def banner() -> tuple[str, str]:
+        text = pages_of(read_run(tmp_path / "run"))
+        return text, re.findall(r'<div class="verdict (\w+)">', text)[0]
+
+    records = write_run(tmp_path / "run", num_stages=1)
+    assert banner()[1] == "fine"
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write("damaged\n" + json.dumps(records[-1] | {"step": 61}) + "\n")
+    assert banner()[1] == "warning"
+    (tmp_path / "run" / "stages" / "run1.done").unlink()
+    (tmp_path / "run" / "stages" / "run1.failed").write_text(
+        json.dumps({"reason": "the disk of node 7 is full"})
+    )
+    text, look = banner()
+    assert look == "failed"
+    assert text.count("the disk of node 7 is full") == 1
+    assert "The run is failed: the disk of node 7 is full. What to do: mend that" in text
 
 
 @pytest.mark.slow

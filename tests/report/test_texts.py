@@ -41,6 +41,15 @@ def test_prompts_that_a_validation_lacks_are_left_out_and_each_domain_has_three(
     assert all(len(conversation["responses"]) == 2 for conversation in conversations)
 
 
+def test_a_wrong_response_is_shown_first(tmp_path: Path) -> None:
+    for step, wrong in ((0, "none"), (20, "b")):
+        scores = [("a", 1.0), ("a", 1.0), ("b", 1.0), ("b", float(wrong != "b")), ("b", float(wrong != "b"))]
+        records = [{"uid": uid, "score": s, "response": f"{uid}{i}"} for i, (uid, s) in enumerate(scores)]
+        write_samples(tmp_path, step, *records)
+    shown = [[response["text"] for response in one["responses"]] for one in read_conversations(tmp_path)]
+    assert shown == [["b2", "b3"], ["a0", "a0"]]
+
+
 def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> None:
     write_samples(tmp_path, 0, {"uid": "a", "response": "b" * HEAD + "x" * 12_345 + "e" * TAIL})
     text = read_conversations(tmp_path)[0]["responses"][0]["text"]
