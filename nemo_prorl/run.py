@@ -22,6 +22,7 @@ from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.interface import NonFiniteUpdate, Policy, Sampler
 from nemo_prorl.engines.limits import as_begun, with_learning_rate, with_limits
+from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.tokenizer import load_tokenizer, remarks
 from nemo_prorl.reward_sources.functions.check import agreed_digests, what_changed
@@ -260,7 +261,7 @@ def load_inputs(
     lengths = ranks.on_main(lambda: prompt_lengths(converted, tokenizer))
     each = (length for file in lengths for length in file.lengths)
     found, limits = ranks.on_main(lambda: with_limits(converted, each))
-    found, rate = with_learning_rate(found)
+    found, rate = with_learning_rate(read_architecture(found.model.path), found)
     losses = ranks.on_main(lambda: left_out(lengths, found.sampler.max_prompt_tokens))
     prompts, held_out = read_prompts(found, tokenizer, ranks)
     return Inputs(

@@ -252,7 +252,7 @@ def test_a_second_process_is_kept_out(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not failed_marker(tmp_path, "main").exists(), "the first one's stage has not failed"
 
 
-def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_them(
+def test_the_runs_folder_records_the_numbers_that_were_found_and_a_resume_takes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every option is a number there, and data is named as the user named it; the rows may change meanwhile."""
@@ -263,6 +263,7 @@ def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_t
     config = RunConfig(
         model=ModelConfig(path=str(tmp_path)),
         data=DataConfig(train={str(rows): 1.0}),
+        trainer=TrainerConfig(learning_rate=0.0),
         sampler=SamplerConfig(max_prompt_tokens=0, max_response_tokens=0),
         exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
     )
@@ -277,7 +278,8 @@ def test_the_runs_folder_records_the_limits_that_were_found_and_a_resume_takes_t
     assert (first.sampler.max_prompt_tokens, first.sampler.max_response_tokens) == (length, 1024)
     for name in ("resolved.yaml", "stages/main.yaml"):
         recorded = compose(str(tmp_path / "run" / name), [], conf_dir=CONF_DIR)
-        assert recorded.sampler == first.sampler
+        assert (recorded.sampler, recorded.trainer) == (first.sampler, first.trainer)
+        assert recorded.trainer.learning_rate == 0.00015
         assert recorded.data == config.data
     with rows.open("a") as file:
         file.write('{"problem": "What is 100 + 100?", "answer": "200"}\n')

@@ -20,7 +20,7 @@ from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.config.sections.checks import require
-from nemo_prorl.engines.limits import LIMITS, with_limits_of
+from nemo_prorl.engines.limits import LIMITS, with_learning_rate, with_limits_of
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.run_folder.formats import large
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.gpu_gib is not None:
         require(given.gpu_gib > 0, "--gpu-gib", f"{given.gpu_gib:g}", "greater than 0")
         gpu = replace(gpu, memory_gib=given.gpu_gib)
-    found = [_with_limits(config, shape) for config in chain]
+    found = [_with_limits(with_learning_rate(shape, config)[0], shape) for config in chain]
     chain, notes = tuple(config for config, _ in found), dict.fromkeys(said for _, said in found if said)
     nodes, per_node = PAPER_CLUSTER if given.config_name == "train" else ONE_GPU
     cluster = Cluster(

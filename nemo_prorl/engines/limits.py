@@ -37,10 +37,10 @@ def as_begun(config: RunConfig) -> RunConfig:
     return _limited(config, replace(sampler, **known))
 
 
-def with_learning_rate(config: RunConfig) -> tuple[RunConfig, str]:
+def with_learning_rate(model: Architecture, config: RunConfig) -> tuple[RunConfig, str]:
     """Returns the configuration with a learning rate where it is 0, and a sentence on where it comes from: a warning if
     it is far from the one that 0 stands for."""
-    given, lora, model = config.trainer.learning_rate, config.lora, read_architecture(config.model.path)
+    given, lora = config.trainer.learning_rate, config.lora
     found = chosen_rate(model.num_parameters, hidden_size=model.hidden_size, rank=lora.rank, scale=lora.scale)
     of = f"{large(model.num_parameters)} weights" + (f" at rank {lora.rank}" if lora.rank else "")
     if given in (0.0, found):

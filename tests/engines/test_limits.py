@@ -22,6 +22,7 @@ from nemo_prorl.data.inputs import prompt_lengths
 from nemo_prorl.data.rows import write_rows
 from nemo_prorl.engines.limits import as_begun, found_limits, with_learning_rate, with_limits
 from nemo_prorl.engines.megatron import check
+from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.run_folder.origin import write_resolved
 from tests.data.conftest import FRAME_TOKENS, CharacterTokenizer, make_row
 from tests.test_cli import ARCHITECTURE
@@ -129,14 +130,14 @@ def test_a_resumed_stage_keeps_the_limits_that_it_began_with(config: RunConfig, 
 def test_a_learning_rate_of_0_is_found_and_any_other_stays_and_is_compared(
     config: RunConfig, given: float, said: str
 ) -> None:
-    found, sentence = with_learning_rate(with_rate(config, given))
+    found, sentence = with_learning_rate(read_architecture(config.model.path), with_rate(config, given))
     assert found == with_rate(config, given or 0.00015)
     assert sentence.startswith(said)
 
 
 def test_factors_have_a_rate_of_their_own(config: RunConfig) -> None:
     (at_32, said), (at_8, _), (scaled, _) = (
-        with_learning_rate(replace(with_rate(config, 0.0), lora=lora))
+        with_learning_rate(read_architecture(config.model.path), replace(with_rate(config, 0.0), lora=lora))
         for lora in (LoraConfig(rank=32), LoraConfig(rank=8), LoraConfig(rank=8, alpha=16.0))
     )
     assert "by the rule for 309 k weights at rank 32" in said
