@@ -105,26 +105,27 @@ def describe_work(config: RunConfig, num_ranks: int) -> list[str]:
     which `prepare_engines` has to have prepared."""
     import torch
 
-    from nemo_prorl.cluster.scale.here import SHARES, step_here
+    from nemo_prorl.cluster.scale.here import step_here
     from nemo_prorl.engines.environment import has_cuda
 
     trainer, sampler = config.trainer, config.sampler
     size = f"{trainer.prompts_per_step:,} prompts x {sampler.num_rollouts} rollouts"
     most = trainer.prompts_per_step * sampler.num_rollouts * sampler.max_response_tokens
     gpu_name = torch.cuda.get_device_name() if has_cuda() else ""
-    here, short = (step_here(config, share, num_ranks=num_ranks, gpu_name=gpu_name) for share in SHARES)
+    found = step_here(config, num_ranks=num_ranks, gpu_name=gpu_name)
     lines = [
         f"  batch     {size} a step, with responses of up to {sampler.max_response_tokens:,} tokens: at most {most:,} "
         f"tokens, in {trainer.updates_per_step} update(s)",
         f"  steps     {trainer.num_steps:,} in this stage",
     ]
-    if here is None or short is None:
+    if not found:
         return [*lines, f"  time      not known for this model and batch on {gpu_name}: the first steps tell"]
+    here = found[0]
     times = [
-        f"  time      {found.times(1)} a step, {found.times(trainer.num_steps)} for all of them{found.assumption}"
-        for found in (here, short)
+        f"  time      {each.times(1)} a step, {each.times(trainer.num_steps)} for all of them{each.assumption}"
+        for each in found
     ]
-    lines += [f"{times[0]} ({here.source})", *(times[1:] if here.assumption else [])]
+    lines += [f"{times[0]} ({here.source})", *times[1:]]
     lines += [f"warning: {here.advice}."] if here.advice else []
     if here.low_s > LONG_STEP_S:
         smaller = "small" if gpu_name else "small_cpu"

@@ -26,18 +26,18 @@ def without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_names_batch_steps_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     known = StepHere(low_s=30.0, high_s=90.0, source="as the last 7 step(s) of this run")
-    monkeypatch.setattr(here, "step_here", lambda *_, **place: known)
+    monkeypatch.setattr(here, "step_here", lambda *_, **place: [known])
     assert describe_work(SMALL, 1) == [
         "  batch     16 prompts x 8 rollouts a step, with responses of up to 1,024 tokens: at most 131,072 tokens, in "
         "2 update(s)",
         "  steps     200 in this stage",
         "  time      30 to 90 s a step, 100 minutes to 5 hours for all of them (as the last 7 step(s) of this run)",
     ]
-    by_share = {
-        0.5: StepHere(low_s=1.0, high_s=4.0, source="estimated", assumption=" if long"),
-        0.1: StepHere(low_s=0.2, high_s=0.8, source="estimated", assumption=" if short"),
-    }
-    monkeypatch.setattr(here, "step_here", lambda _, share, **place: by_share[share])
+    by_length = [
+        StepHere(low_s=1.0, high_s=4.0, source="estimated", assumption=" if long"),
+        StepHere(low_s=0.2, high_s=0.8, source="estimated", assumption=" if short"),
+    ]
+    monkeypatch.setattr(here, "step_here", lambda *_, **place: by_length)
     assert describe_work(SMALL, 1)[2:] == [
         "  time      1 to 4 s a step, 3 to 13 minutes for all of them if long (estimated)",
         "  time      0.2 to 0.8 s a step, 40 s to 3 minutes for all of them if short",
@@ -50,7 +50,7 @@ def test_the_papers_step_on_a_laptop_is_a_warning_that_says_what_to_write(
     slow = StepHere(
         low_s=1e6, high_s=4e6, source="estimated", advice="fp32 is faster: write model.precision=fp32"
     )
-    monkeypatch.setattr(here, "step_here", lambda *_, **place: slow)
+    monkeypatch.setattr(here, "step_here", lambda *_, **place: [slow])
     *_, time, fp32, warning = describe_work(RunConfig(), 1)
     assert time == "  time      12 to 46 days a step, 12,000 to 46,000 days for all of them (estimated)"
     assert fp32 == "warning: fp32 is faster: write model.precision=fp32."
@@ -59,7 +59,7 @@ def test_the_papers_step_on_a_laptop_is_a_warning_that_says_what_to_write(
 
 
 def test_a_time_that_is_not_known_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "step_here", lambda *_, **place: None)
+    monkeypatch.setattr(here, "step_here", lambda *_, **place: [])
     assert "not known" in describe_work(SMALL, 1)[-1]
 
 

@@ -56,10 +56,10 @@ class StepHere:
         return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
-def step_here(config: RunConfig, share: float, *, num_ranks: int, gpu_name: str) -> StepHere | None:
-    """Returns the time of a step, from the recent steps of the run, the formulas of `plan --time` for a known GPU, or
-    the measured speed of this CPU (`gpu_name` is empty). None for a GPU that `plan` does not know, or a configuration
-    that by its formulas does not fit. share: one of SHARES."""
+def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> list[StepHere]:
+    """Returns the time of a step from the recent steps of the run; or for each of SHARES by the formulas of `plan
+    --time` for a known GPU, or from the measured speed of this CPU (`gpu_name` is empty). Empty for a GPU that `plan`
+    does not know, or a configuration that by its formulas does not fit."""
     path = Path(config.exp_manager.explicit_log_dir) / "metrics.jsonl"
     records = read_metrics(path) if path.is_file() else []
     times = [
@@ -69,44 +69,51 @@ def step_here(config: RunConfig, share: float, *, num_ranks: int, gpu_name: str)
     ]
     if measured := times[1:][-NUM_RECENT:]:  # the first step warms up
         source = f"as the last {len(measured)} step(s) of this run"
-        return StepHere(low_s=min(measured), high_s=max(measured), source=source)
+        return [StepHere(low_s=min(measured), high_s=max(measured), source=source)]
     gpu = next((gpu for key, gpu in GPUS.items() if key.upper() in gpu_name.upper()), None)
     if gpu_name and gpu is None:
-        return None
+        return []
     cluster = Cluster(num_nodes=1, gpus_per_node=num_ranks)
-    model = read_architecture(config.model.path)
-    # The longest response of a step is shorter, too, where responses are short: as if the limit was.
-    limit = max(1, round(config.sampler.max_response_tokens * share / RESPONSE_SHARE))
-    config = replace(config, sampler=replace(config.sampler, max_response_tokens=limit))
-    case = Case(model=model, config=config, cluster=cluster, gpu=gpu or GPUS["h100"])
-    assumption = f" if responses are {SHARES[share]} as long as the limit"
-    if gpu is None:
-        return replace(_step_on_cpu(case), assumption=assumption)
+    case = Case(
+        model=read_architecture(config.model.path), config=config, cluster=cluster, gpu=gpu or GPUS["h100"]
+    )
     try:
-        time = plan_of(case).time
+        found = _on_cpu(case) if gpu is None else [_by_plan(_shorter(case, share)) for share in SHARES]
     except ConfigError:
-        return None
-    source = "by the formulas of plan --time"
-    return StepHere(low_s=time.low_s, high_s=time.high_s, source=source, assumption=assumption)
+        return []
+    return [
+        replace(each, assumption=f" if responses are {part} as long as the limit")
+        for each, part in zip(found, SHARES.values(), strict=True)
+    ]
 
 
-def _step_on_cpu(case: Case) -> StepHere:
+def _shorter(case: Case, share: float) -> Case:
+    """Returns the case with responses of this share of the limit. The longest of them is shorter, too: as if the limit
+    was."""
+    sampler = case.config.sampler
+    limit = max(1, round(sampler.max_response_tokens * share / case.response_share))
+    return replace(case, config=replace(case.config, sampler=replace(sampler, max_response_tokens=limit)))
+
+
+def _by_plan(case: Case) -> StepHere:
+    time = plan_of(case).time
+    return StepHere(low_s=time.low_s, high_s=time.high_s, source="by the formulas of plan --time")
+
+
+def _on_cpu(case: Case) -> list[StepHere]:
     widths, model = (case.model.hidden_size, case.model.ffn_size), case.config.model
     num_threads = case.config.trainer.cpu_threads
-    flops = measured_flops(widths, model.precision, num_threads)
-    seconds, advice = cpu_seconds(case, flops), ""
+    flops, advice = measured_flops(widths, model.precision, num_threads), ""
     if model.precision is not Precision.fp32:
         in_fp32 = measured_flops(widths, Precision.fp32, num_threads)
         if in_fp32 > NOTABLE * flops:
             faster = f"{in_fp32 / flops:.1f} times as fast here in fp32"
             advice = f"matrix products are {faster}: write model.precision=fp32"
     speed = f"{float(f'{flops / 1e9:.2g}'):g} GFLOP/s"
-    return StepHere(
-        low_s=CPU_RANGE[0] * seconds,
-        high_s=CPU_RANGE[1] * seconds,
-        source=f"estimated from matrix products at {speed} per rank on this CPU",
-        advice=advice,
-    )
+    source = f"estimated from matrix products at {speed} per rank on this CPU"
+    seconds = [cpu_seconds(_shorter(case, share), flops) for share in SHARES]
+    low, high = CPU_RANGE
+    return [StepHere(low_s=low * s, high_s=high * s, source=source, advice=advice) for s in seconds]
 
 
 def cpu_seconds(case: Case, flops: float) -> float:

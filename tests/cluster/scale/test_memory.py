@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nemo_prorl.cluster.plan.fit import Cluster
@@ -161,6 +163,18 @@ def test_vllm_takes_what_it_was_given_and_its_cache_what_the_rest_leaves() -> No
     assert wide.vllm_parts["working memory"] == 4 * 8192 * SMALL.vocab_size, (
         "logits are in fp32 in any precision"
     )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gib", "tokens"), [("h100", 79.1, 16384), ("a100", 79.2, 8192), ("h100", 24, 8192)]
+)
+def test_vllm_prefills_half_as_many_tokens_at_a_time_on_smaller_gpus_and_on_a100(
+    gpu: str, gib: float, tokens: int
+) -> None:
+    """vLLM 0.32, engine/arg_utils.py: its working memory is that of a pass of so many tokens in bf16."""
+    own = replace(case(config(sampler={"max_sequences": 1})), gpu=replace(GPUS[gpu], memory_gib=gib))
+    a_token = 2 * (3 * SMALL.ffn_size + 4 * SMALL.hidden_size)
+    assert estimate_memory(own).vllm_parts["working memory"] == tokens * a_token
 
 
 def test_the_first_pipeline_stage_is_the_fullest_of_a_deep_model() -> None:
