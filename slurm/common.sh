@@ -21,15 +21,23 @@ if [ -n "${MODULES:-}" ]; then
 fi
 set -euo pipefail
 
-run_stage() { # STAGE [OVERRIDE...]: starts or continues a stage and trains it as long as the job's time allows
+with_python() { # ARGUMENT...: becomes a Python of this node, with which the job is managed
     local python
     for python in python3 python3.{13..9} /usr/bin/python3 "${PYTHON:-.venv/bin/python}"; do
         # -E: variables such as PYTHONHOME are meant for the trainer's interpreter.
         if "$python" -E -s -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
-            export JOB_SCRIPT=$0
-            exec "$python" -E -s -m slurm.job "$@" # takes this shell's place, and so its signals
+            exec "$python" -E -s "$@" # takes this shell's place, and so its signals
         fi
     done
     echo "error: $(hostname) has no Python 3.9 or newer, with which the job is managed: put one on PATH in $SITE_ENV." >&2
     exit 1
+}
+
+run_stage() { # STAGE [OVERRIDE...]: starts or continues a stage and trains it as long as the job's time allows
+    export JOB_SCRIPT=$0
+    with_python -m slurm.job "$@"
+}
+
+run_once() { # COMMAND...: runs a command on one node, in the container that site.env names
+    (with_python -m slurm.job.once "$@")
 }

@@ -113,3 +113,21 @@ def test_what_does_not_import_or_cannot_be_built_is_not_done(checkout: Path) -> 
 def test_an_unknown_environment_is_refused(checkout: Path) -> None:
     done = setup(checkout, "reward", python=Path(sys.executable))
     assert (done.returncode, "'reward' is no environment: " in done.stderr) == (1, True)
+
+
+def test_a_users_files_beside_the_project_are_not_linted(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file in (
+        "my_reward.py",
+        "mine/reward.py",
+        "nemo_prorl/training/step.py",
+        "slurm/job/once.py",
+        "tests/a.py",
+    ):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    ruff = [str(Path(sys.executable).parent / "ruff"), "check", "--show-files", "."]
+    listed = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+    assert sorted(Path(file).relative_to(tmp_path).parts[0] for file in listed) == [
+        "nemo_prorl", "pyproject.toml", "slurm", "tests",
+    ]  # fmt: skip

@@ -16,7 +16,7 @@ from nemo_prorl.cluster import slurm_queue, submit
 from nemo_prorl.run_folder.lock import alone_in
 
 ROOT = Path(__file__).resolve().parents[2]
-LAUNCHERS = sorted((ROOT / "launchers").glob("*.sh"))
+LAUNCHERS = sorted((ROOT / "launchers").glob("run*.sh"))
 HYPER_PARAMETERS = ("algorithm.", "trainer.", "sampler.", "data.", "shaping.", "controller.", "model.")
 
 SBATCH = """#!/bin/sh

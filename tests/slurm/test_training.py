@@ -9,6 +9,7 @@ test_launchers.py, stages and other layouts with the real engines in tests/train
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pytest
 import yaml
 
 from nemo_prorl.run_folder.slurm_jobs import read_submissions
-from tests.slurm.cluster import Cluster
+from tests.slurm.cluster import ROOT, Cluster
 from tests.training.tiny import Case, assert_close, make_case, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # three starts of the engines, on a busy machine
@@ -130,3 +131,21 @@ def test_the_commands_of_a_prepared_fork_train_its_arms(
     mine, fast = (steps(trained.disturbed / f"forks/2/{arm}-1", arm)[-1] for arm in ("nothing", "fast"))
     assert_close({**mine, "stage": "run1"}, last, 0.0)
     assert fast["optimizer/learning_rate"] == 1e-2
+
+
+def test_the_smoke_job_trains_the_demo_and_says_what_it_showed(cluster: Cluster, case: Case) -> None:
+    """From a checkout, without an argument but a smaller step."""
+    site = case.folder / "site.env"
+    smaller = ["trainer.num_steps=1", "trainer.prompts_per_step=4", "validation.max_prompts=1"]
+    launcher = ["launchers/smoke.sh", "sampler.kv_cache_mib=32", "trainer.device=cpu", *smaller]
+    job = cluster.run("sbatch", "--parsable", "--time=30", *SITE, *launcher, SITE_ENV=str(site))
+    state = cluster.wait(job, timeout_s=900)
+    log, run_dir = Path(state["StdOut"]), ROOT / f"runs/smoke-{job}"
+    try:
+        assert state["JobState"] == "COMPLETED", log.read_text()
+        *_, line = log.read_text().splitlines()
+        assert " with 1 GPU(s) trained the demo's policy: the checks of the node" in line
+        assert "after step 1" in log.read_text()
+    finally:
+        log.unlink()
+        shutil.rmtree(run_dir, ignore_errors=True)
