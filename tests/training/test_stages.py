@@ -138,8 +138,9 @@ def test_each_switch_of_a_stage_resets_its_own_part_only_and_a_resume_resets_not
 ) -> None:
     monkeypatch.setattr(stages, "load_policy", lambda policy, *_, **__: setattr(policy, "weight", 0.5))
     state = RunState(
-        stage="b" if is_resume else "a", step=40, stage_step=20, num_updates=160, prompts={"cursor": 7}
-    )
+        stage="b" if is_resume else "a", step=40, stage_step=20, num_updates=160, prompts={"cursor": 7},
+        recent_prompts=64.0, recent_informative=9.0,
+    )  # fmt: skip
     checkpoint = Checkpoint(path=Path("any"), state=state, score=None, monitor="", reference_hash="")
     stage = StageConfig(
         name="b", parent="a", reset_reference=reference, reset_optimizer=optimizer, reset_data=data
@@ -153,6 +154,8 @@ def test_each_switch_of_a_stage_resets_its_own_part_only_and_a_resume_resets_not
     assert (begun.num_resets, begun.policy_is_reference) == (resets[0], resets[0])
     assert (begun.stage, begun.step, begun.num_updates) == ("b", 40, 160)
     assert begun.stage_step == (20 if is_resume else 0)
+    seen = begun.recent_prompts, begun.recent_informative
+    assert seen == ((64.0, 9.0) if is_resume else (0.0, 0.0)), "of this stage's prompts"
 
 
 # At the parent's best checkpoint
@@ -176,6 +179,7 @@ def parent(tmp_path: Path) -> Path:
     put_checkpoint(
         tmp_path, "a", 20, score=0.5, stage_step=20, num_updates=80, num_resets=1, last_reset_step=10,
         last_reset_update=40, entropy=0.6, sampling_yield=0.7, prompts={"cursor": 200}, num_records=21,
+        recent_prompts=64.0, recent_informative=9.0,
         validation=validations(**at_20),
     )  # fmt: skip
     put_checkpoint(
@@ -198,6 +202,7 @@ def test_the_policy_is_the_best_and_the_run_goes_on_behind_the_last_step(parent:
     assert state.prompts == {"cursor": 400}, "no prompt comes twice"
     assert (state.num_resets, state.last_reset_request, state.went_back_to) == (2, "17", 20)
     assert (state.entropy, state.sampling_yield) == (0.6, 0.7), "of the policy that it is now"
+    assert (state.recent_prompts, state.recent_informative) == (64.0, 9.0)
     assert state.last_reset_step == 10
     assert state.num_updates - state.last_reset_update == 80 - 40, "as far from its reference as it was"
     assert state.validation == validations(at_0=0.3, at_20=0.5, at_40=0.5)
