@@ -74,7 +74,7 @@ def time_text(plans: Sequence[StagePlan], cluster: Cluster, model: Architecture)
         )
     low, high = RANGE
     said = [
-        f"step: published steps took {low:g} to {high:g} times the sum of these parts. It is a floor: grading, "
+        f"step: published steps took {low:g} to {high:g} times the sum of these parts. Grading, "
         "refit, validation, checkpoints, restarts and further rounds of dynamic sampling come on top."
     ]
     if model.num_parameters < SMALL_MODEL:
