@@ -80,7 +80,7 @@ def _folded(drawn: SectionDrawings) -> Iterator[tuple[PanelSection, list[Drawing
             curves = [(line.points.steps.tobytes(), line.points.values.tobytes()) for line in drawing.lines]
             earlier = {titles.setdefault(curve, title) for curve in curves}
             if drawing.constant:
-                constant.append(f"{title.lower()} {drawing.constant}")
+                constant.append(f"{title}: {drawing.constant}")
             elif len(earlier) == 1 and title not in earlier and not drawing.band:
                 repeated.append(f"{title} (as {earlier.pop()})")
             else:

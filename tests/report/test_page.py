@@ -159,11 +159,11 @@ def test_charts_that_are_flat_or_repeat_another_are_words(make_run: Callable[...
     figures = set(re.findall(r'id="figure-(\w+)"', text))
     assert {"kl", "reward_by_domain", "clip"} <= figures  # a line of "clip" changes, another does not
     assert not {"learning_rate", "advantage", "pass_rate"} & figures
-    (constant,) = re.findall(r"<p class=\"quiet\">Constant: (advantages.*?)\.</p>", text)
+    (constant,) = re.findall(r"<p class=\"quiet\">Constant: (Advantages.*?)\.</p>", text)
     assert constant.split("; ") == [
-        "advantages standard deviation 0.980, smallest -3.750, largest 3.750",
-        "learning rate 2e-06",
-        "entropy bonus 0",
+        "Advantages: standard deviation 0.980, smallest -3.750, largest 3.750",
+        "Learning rate: 2e-06",
+        "Entropy bonus: 0",
     ]
     assert "Pass rate in training (as Training reward)" in text
     assert 'id="figure-learning_rate"' in pages_of(make_run(num_steps=1, num_stages=1))  # nothing is flat yet
