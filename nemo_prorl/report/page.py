@@ -221,8 +221,7 @@ def _facts(run: RunFolder) -> Iterator[tuple[str, str, str]]:
         yield "Data", f"{', '.join(Path(file).stem for file in files[:3])}{more}", str(Path(files[0]).parent)
     rates = curve_of(run.full_records, "optimizer/learning_rate").values
     if len(rates):
-        is_given = options.get("trainer.learning_rate", 1)
-        yield "Learning rate", number_text(rates[-1]), "last update" if is_given else "by the model's size"
+        yield "Learning rate", number_text(rates[-1]), "last update"
     yield "Time in steps", duration(wall_s(run)), f"{len(run.steps):,} steps; validation and saves included"
     if hours := run.stage_hours:
         name = "GPU hours" if run.on_gpus else "Hours of CPU ranks"
