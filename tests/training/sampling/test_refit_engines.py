@@ -122,5 +122,8 @@ def test_a_healthy_run_finds_nothing(case: Case) -> None:
     assert all(0 <= record["sampler/canary_abs_diff_max"] < 1e-4 for record in records)
     assert not any(record["sampler/num_wrong_tensors"] for record in records)
     said = (folder / "run.log").read_text()
-    assert "warning" not in said
+    warnings = [line for line in said.splitlines() if "warning: " in line]
+    assert all(
+        "warning: trainer.learning_rate" in line for line in warnings
+    )  # large, so that few steps are enough
     assert "refit after" not in said
