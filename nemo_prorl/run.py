@@ -261,7 +261,7 @@ def load_inputs(
     lengths = ranks.on_main(lambda: prompt_lengths(converted, tokenizer))
     each = (length for file in lengths for length in file.lengths)
     found, limits = ranks.on_main(lambda: with_limits(converted, each))
-    found, rate = with_learning_rate(read_architecture(found.model.path), found)
+    found, rate = ranks.on_main(lambda: with_learning_rate(read_architecture(found.model.path), found))
     losses = ranks.on_main(lambda: left_out(lengths, found.sampler.max_prompt_tokens))
     prompts, held_out = read_prompts(found, tokenizer, ranks)
     return Inputs(

@@ -67,8 +67,8 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         counts = ["num_steps", "prompts_per_step", "updates_per_step", "tensor_parallel", "pipeline_parallel"]
         at_least("trainer", self, 1, [*counts, "micro_batch_tokens", "cpu_threads"])
-        at_least("trainer", self, 0, ["learning_rate", "warmup_updates", "decay_updates", "weight_decay"])
-        at_least("trainer", self, 0, ["hang_timeout_s"])
+        rates = ["learning_rate", "weight_decay"]
+        at_least("trainer", self, 0, [*rates, "warmup_updates", "decay_updates", "hang_timeout_s"])
         positive("trainer", self, ["clip_grad", "adam_epsilon", "start_timeout_s"])
         for name in ("adam_beta1", "adam_beta2"):
             require(0 <= getattr(self, name) < 1, f"trainer.{name}", getattr(self, name), "in [0, 1)")
