@@ -270,7 +270,7 @@ def load_inputs(
         tokenizer=tokenizer,
         prompts=prompts,
         held_out=held_out,
-        sentences=[*recognised, *limits, *remarks(found, tokenizer), losses, rate],
+        sentences=[said for said in (*recognised, limits, *remarks(found, tokenizer), losses, rate) if said],
     )
 
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import torch
 from transformers import AutoTokenizer
 
 from experiments.boundary.tiny_policy import write_random_policy
-from nemo_prorl.algorithm.objective import supervised_loss
+from nemo_prorl.algorithm.objective import token_shares
 from nemo_prorl.config import (
+    Aggregation,
     Decay,
     LayerSpec,
     ModelConfig,
@@ -27,7 +29,7 @@ from nemo_prorl.data.rows import Row
 from nemo_prorl.distributed import initialise
 from nemo_prorl.engines.megatron.conversion import save_hf
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
-from nemo_prorl.types import TokenBatch, TrainBatch
+from nemo_prorl.types import TokenBatch, Totals, TrainBatch
 
 Example = tuple[Row, str]
 """A problem and a response to it, with the end-of-sequence token as text if the response ends."""
@@ -84,6 +86,16 @@ def train_supervised(
             )
     print(file=sys.stderr)
     save_hf(policy.named_weights(), start, out)
+
+
+def supervised_loss(
+    current_logprobs_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch, totals: Totals
+) -> torch.Tensor:
+    """Returns the mean negative log-likelihood of an update's response tokens, in nats per token: this micro-batch's
+    share, as in `policy_loss`."""
+    mask_BT = torch.tensor(batch.tokens.response_mask_BT, device=current_logprobs_BT.device)
+    current_BT = torch.where(mask_BT, current_logprobs_BT.float(), 0.0)
+    return -(current_BT * token_shares(mask_BT, totals, Aggregation.token_mean).float()).sum()
 
 
 def _batch(examples: Sequence[Example], tokenizer: Tokenizer) -> TrainBatch:

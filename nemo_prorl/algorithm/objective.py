@@ -75,20 +75,6 @@ def policy_loss(
     return (loss_BT * share_BT.to(loss_BT.dtype)).sum()
 
 
-def supervised_loss(
-    current_logprobs_BT: torch.Tensor, entropy_BT: torch.Tensor, batch: TrainBatch, totals: Totals
-) -> torch.Tensor:
-    """Returns the mean negative log-likelihood of an update's response tokens, in nats per token. It is a LossFunction.
-
-    The result is this micro-batch's share, as in `policy_loss`; entropy and the batch's log-probabilities are not used.
-    Raises ValueError as `policy_loss` does.
-    """
-    _check_shapes(current_logprobs_BT, entropy_BT, batch)
-    mask_BT = torch.tensor(batch.tokens.response_mask_BT, device=current_logprobs_BT.device)
-    current_BT = torch.where(mask_BT, at_least_float32(current_logprobs_BT), 0.0)
-    return -(current_BT * token_shares(mask_BT, totals, Aggregation.token_mean).to(current_BT.dtype)).sum()
-
-
 def token_shares(
     mask_BT: torch.Tensor, totals: Totals, aggregation: Aggregation, *, constant: float = 1.0
 ) -> torch.Tensor:

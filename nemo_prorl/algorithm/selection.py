@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from math import exp, lgamma
+from math import comb, exp, lgamma, log
 
 from nemo_prorl.config import InformativeBy
 from nemo_prorl.types import RolloutGroup
@@ -92,10 +92,9 @@ def chance_of_so_few(num_found: int, num_prompts: int, found_before: float, prom
     `prompts_before` earlier ones were: the distribution function of the beta-binomial distribution, with the prior
     Beta(1/2, 1/2) (Jeffreys 1946). Without earlier groups hardly anything is improbable."""
     a, b = found_before + 0.5, prompts_before - found_before + 0.5
-    whole = lgamma(num_prompts + 1) + lgamma(a + b) - lgamma(a) - lgamma(b) - lgamma(a + b + num_prompts)
-    chance = 0.0
-    for found in range(num_found + 1):
-        others = num_prompts - found
-        orders = lgamma(found + 1) + lgamma(others + 1)
-        chance += exp(whole - orders + lgamma(a + found) + lgamma(b + others))
-    return chance
+
+    def log_beta(x: float, y: float) -> float:
+        return lgamma(x) + lgamma(y) - lgamma(x + y)
+
+    ways = (log(comb(num_prompts, k)) + log_beta(a + k, b + num_prompts - k) for k in range(num_found + 1))
+    return sum(exp(of_k - log_beta(a, b)) for of_k in ways)

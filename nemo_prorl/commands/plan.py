@@ -20,7 +20,7 @@ from nemo_prorl.commands.ending import show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.config.sections.checks import require
-from nemo_prorl.engines.limits import LIMITS, with_learning_rate, with_limits_of
+from nemo_prorl.engines.limits import with_learning_rate, with_limits_of
 from nemo_prorl.engines.megatron.architecture import Architecture
 from nemo_prorl.run_folder.formats import large
 
@@ -80,16 +80,16 @@ def main(arguments: Sequence[str]) -> int:
 def _with_limits(config: RunConfig, model: Architecture) -> tuple[RunConfig, str]:
     """Returns the configuration with the limits of prompts and responses that `train` would find, and a sentence on
     them. Raises ConfigError as `train` does."""
-    if all(getattr(config.sampler, name) for name in LIMITS):
-        return config, ""
     from nemo_prorl.engines.tokenizer import has_tokenizer
 
     files = [*config.data.train, *config.data.validation]
     if has_tokenizer(Path(config.model.path)) and files and all(Path(file).exists() for file in files):
-        found, said = with_limits_of(model, config, _prompt_lengths(config))
-        return found, said[0]
+        return with_limits_of(model, config, _prompt_lengths(config))
     found, said = with_limits_of(model, config, [ASSUMED_PROMPT_TOKENS])
-    return found, f"{said[0]} The prompts are assumed: their files or the model's tokenizer are not here."
+    return (
+        found,
+        said and f"{said} The prompts are assumed: their files or the model's tokenizer are not here.",
+    )
 
 
 def _prompt_lengths(config: RunConfig) -> Iterable[int]:

@@ -53,7 +53,7 @@ def with_learning_rate(model: Architecture, config: RunConfig) -> tuple[RunConfi
     return config, f"{said} (docs/recipes.md)."
 
 
-def with_limits(config: RunConfig, lengths: Iterable[int]) -> tuple[RunConfig, list[str]]:
+def with_limits(config: RunConfig, lengths: Iterable[int]) -> tuple[RunConfig, str]:
     """Does `with_limits_of` for the model in model.path. Raises ConfigError also if vLLM's cache here has no room."""
     architecture = read_architecture(config.model.path)
     found, said = with_limits_of(architecture, config, lengths)
@@ -64,19 +64,19 @@ def with_limits(config: RunConfig, lengths: Iterable[int]) -> tuple[RunConfig, l
 
 def with_limits_of(
     architecture: Architecture, config: RunConfig, lengths: Iterable[int]
-) -> tuple[RunConfig, list[str]]:
-    """Returns the configuration with a number for each limit that is 0, and a sentence on what was found. `lengths`,
-    the tokens of the prompts, are read only if needed. Raises ConfigError if the model's context has no room for
-    prompts and responses."""
+) -> tuple[RunConfig, str]:
+    """Returns the configuration with a number for each limit that is 0, and a sentence on what was found, empty if
+    nothing. `lengths`, the tokens of the prompts, are read only if needed. Raises ConfigError if the model's context
+    has no room for prompts and responses."""
     sampler, context = config.sampler, architecture.max_positions
     unknown = [name for name in LIMITS if not getattr(sampler, name)]
     if not unknown:
-        return config, []
+        return config, ""
     longest = 0 if sampler.max_prompt_tokens else max(lengths)
     found = found_limits(sampler, context_tokens=context, longest=longest)
     numbers = " and ".join(f"sampler.{name}={getattr(found, name)}" for name in unknown)
     source = f"the longest prompt of {longest:,} tokens and " if longest else ""
-    return _limited(config, found), [f"{numbers}, from {source}the model's context of {context:,}."]
+    return _limited(config, found), f"{numbers}, from {source}the model's context of {context:,}."
 
 
 def found_limits(sampler: SamplerConfig, *, context_tokens: int, longest: int) -> SamplerConfig:

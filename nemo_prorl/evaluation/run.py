@@ -41,7 +41,7 @@ def evaluate_suite(config: RunConfig, loaded: Sequence[Loaded], missing: Sequenc
     ranks, tokenizer = _begin(config)
     lengths = (len(render(row, tokenizer).token_ids) for row in rows)
     config, limits = ranks.together(lambda: with_limits(config, lengths))
-    _say(ranks, [*limits, *remarks(config, tokenizer)])
+    _say(ranks, [limits, *remarks(config, tokenizer)])
     settings = validation_settings(config)
     with _machinery(config, ranks, tokenizer, out, {row.domain for row in rows}) as machinery:
         done = dict[str, results.BenchmarkResult]()
@@ -135,7 +135,7 @@ def evaluate_files(
     config, limits = ranks.together(lambda: with_limits(config, each))
     losses = left_out(lengths, config.sampler.max_prompt_tokens)
     prompts = ranks.together(lambda: held_out(config, tokenizer))
-    _say(ranks, [*recognised, *limits, *remarks(config, tokenizer), losses])
+    _say(ranks, [*recognised, limits, *remarks(config, tokenizer), losses])
     domains = domains_of(config.data.validation)
     with _machinery(config, ranks, tokenizer, aside, domains) as machinery:
         groups, share = evaluate(
@@ -164,7 +164,7 @@ def _begin(config: RunConfig) -> tuple[Ranks, Tokenizer]:
 
 def _say(ranks: Ranks, sentences: Sequence[str]) -> None:
     if ranks.layout.is_main:
-        for sentence in sentences:
+        for sentence in filter(None, sentences):
             terminal.say(sentence)
 
 

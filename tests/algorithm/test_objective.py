@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nemo_prorl.algorithm.objective import policy_loss, supervised_loss, token_shares
+from nemo_prorl.algorithm.objective import policy_loss, token_shares
 from nemo_prorl.config import (
     Aggregation,
     AlgorithmConfig,
@@ -23,7 +23,6 @@ from nemo_prorl.config import (
     Objective,
     RatioLevel,
 )
-from nemo_prorl.engines.interface import LossFunction
 from nemo_prorl.types import Totals
 from tests.algorithm.oracle import BARE, CONFIGS, current_and_entropy, gradients, oracle_loss
 
@@ -133,15 +132,6 @@ def test_nothing_outside_the_response_counts(
         assert (dirty_gradient[mask] != 0).any()
 
 
-def test_supervised_loss_ignores_what_is_outside_the_response(random_batch, totals_of):
-    batch = random_batch(8, [3, 1], padding=2)
-    mask = torch.tensor(batch.tokens.response_mask_BT)
-    current = torch.where(mask, -0.5, math.nan).requires_grad_()
-    loss = supervised_loss(current, current, batch, totals_of(batch))
-    assert loss.item() == pytest.approx(0.5)
-    torch.testing.assert_close(gradients(loss, current)[0], mask.float() / -4)
-
-
 @pytest.mark.parametrize("aggregation", Aggregation)
 def test_padding_changes_nothing(aggregation, make_batch):
     """Adds columns and rows without a response, as an engine does to fill a micro-batch."""
@@ -161,10 +151,10 @@ def test_padding_changes_nothing(aggregation, make_batch):
 def test_a_replica_without_rows_adds_zero(make_batch):
     batch = make_batch(advantages=[], old=[])
     current = torch.zeros(0, 0, requires_grad=True)
-    for loss_function in (partial(policy_loss, config=BARE, entropy_coefficient=0.1), supervised_loss):
-        loss = loss_function(current, current, batch, Totals(num_tokens=5, num_rollouts=2))
-        loss.backward()
-        assert loss.item() == 0.0
+    totals = Totals(num_tokens=5, num_rollouts=2)
+    loss = policy_loss(current, current, batch, totals, config=BARE, entropy_coefficient=0.1)
+    loss.backward()
+    assert loss.item() == 0.0
 
 
 # --- Any split over micro-batches and ranks ---------------------------------------------------------------------------
@@ -180,24 +170,18 @@ def test_loss_and_gradient_do_not_depend_on_the_split(seed, cuts, config, random
     batch = random_batch(seed, lengths)
     totals = totals_of(batch)
     current, entropy = current_and_entropy(batch, seed)
-    losses: list[LossFunction] = [
-        partial(policy_loss, config=config, entropy_coefficient=0.02),
-        supervised_loss,
-    ]
+    loss_function = partial(policy_loss, config=config, entropy_coefficient=0.02)
     order = np.random.default_rng(seed).permutation(len(lengths))
     parts = np.split(order, sorted(cuts))
-    for loss_function in losses:
-        whole = loss_function(current, entropy, batch, totals)
-        shares = []
-        for rows in parts:
-            part = batch.select(rows.tolist())
-            width = part.tokens.token_ids_BT.shape[1]
-            shares.append(loss_function(current[rows, :width], entropy[rows, :width], part, totals))
-        split = torch.stack(shares).sum()
-        assert split.item() == pytest.approx(whole.item(), rel=1e-12, abs=1e-14)
-        torch.testing.assert_close(
-            *(gradients(x, current)[0] for x in (split, whole)), rtol=1e-12, atol=1e-14
-        )
+    whole = loss_function(current, entropy, batch, totals)
+    shares = []
+    for rows in parts:
+        part = batch.select(rows.tolist())
+        width = part.tokens.token_ids_BT.shape[1]
+        shares.append(loss_function(current[rows, :width], entropy[rows, :width], part, totals))
+    split = torch.stack(shares).sum()
+    assert split.item() == pytest.approx(whole.item(), rel=1e-12, abs=1e-14)
+    torch.testing.assert_close(*(gradients(x, current)[0] for x in (split, whole)), rtol=1e-12, atol=1e-14)
 
 
 # --- Numbers of other trainers' own tests; test_peers.py has those of their code --------------------------------------
@@ -239,14 +223,6 @@ def test_vectors_of_openrlhf_and_verl_aggregation(aggregation):
         for rows in ([0], [1, 2][: len(lengths) - 1])
     ]
     assert sum(ranks).item() == pytest.approx(expected)
-
-
-def test_vectors_of_nemo_rl_supervised(make_batch):
-    """NVIDIA-NeMo/RL test_nll_loss: 0 where the tokens are certain, 999 where each has log-probability -999."""
-    batch = make_batch(advantages=[0.0], old=[[0.0, 0.0]])
-    for value in (0.0, -999.0):
-        current = torch.full((1, 4), value)
-        assert supervised_loss(current, current, batch, Totals(num_tokens=2, num_rollouts=1)).item() == -value
 
 
 # --- Precision, and input that is refused -----------------------------------------------------------------------------
@@ -291,5 +267,3 @@ def test_an_update_of_nothing_is_refused(aggregation, random_batch):
     loss: Callable[..., torch.Tensor] = partial(policy_loss, config=AlgorithmConfig(aggregation=aggregation))
     with pytest.raises(ValueError, match="size of the update"):
         loss(current, current, batch, totals, entropy_coefficient=0.0)
-    with pytest.raises(ValueError, match="size of the update"):
-        supervised_loss(current, current, batch, totals)

@@ -80,7 +80,7 @@ def config(tmp_path: Path) -> RunConfig:
     )
 
 
-def found_from_files(config: RunConfig) -> tuple[RunConfig, list[str]]:
+def found_from_files(config: RunConfig) -> tuple[RunConfig, str]:
     files = prompt_lengths(config, CharacterTokenizer())
     return with_limits(config, [length for file in files for length in file.lengths])
 
@@ -88,11 +88,11 @@ def found_from_files(config: RunConfig) -> tuple[RunConfig, list[str]]:
 def test_the_longest_prompt_of_all_files_counts(config: RunConfig) -> None:
     found, said = found_from_files(config)
     assert (found.sampler.max_prompt_tokens, found.sampler.max_response_tokens) == (9, 247)
-    assert said == [
+    assert said == (
         "sampler.max_prompt_tokens=9 and sampler.max_response_tokens=247, from the longest prompt of 9 tokens and the "
         "model's context of 256."
-    ]
-    assert with_limits(found, iter(())) == (found, [])
+    )
+    assert with_limits(found, iter(())) == (found, "")
 
 
 def test_a_cache_without_room_for_what_was_found_is_refused_before_the_engines_load(

@@ -292,8 +292,4 @@ def chance_of_loss(lost: int, gained: int) -> float:
     """Returns the probability that at least `lost` of the prompts whose result differs between two validations got
     worse, if each of them got worse or better by chance: the one-sided sign test (Dixon and Mood, 1946)."""
     differing = lost + gained
-    ways = total = comb(differing, lost)
-    for worse in range(lost, differing):
-        ways = ways * (differing - worse) // (worse + 1)
-        total += ways
-    return total / 2**differing
+    return sum(comb(differing, worse) for worse in range(lost, differing + 1)) / 2**differing
