@@ -67,7 +67,7 @@ STOPS = (
 """Errors that end a command with a sentence for the user instead of a traceback, because they are not bugs."""
 
 POINTLESS_TO_REPEAT = (ConfigError, StoppedByController, NothingToLearn, NonFiniteUpdate)
-"""Errors after which a launcher must not restart the stage."""
+"""Errors after which a launcher must not restart the stage; after the last one once, on GPUs."""
 
 
 def train(config: RunConfig) -> int:
@@ -126,9 +126,12 @@ def record_and_train(config: RunConfig, ranks: Ranks) -> None:
             ranks.barrier()
             recorder.end(outcome)
         except BaseException as error:
+            repeats = isinstance(error, NonFiniteUpdate) and recorder.may_repeat(error.step)
             with suppress(OSError):  # such as a full disk, which `error` reports already
                 log.note(f"error: {error or type(error).__name__}")
-            if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT):
+                if repeats:
+                    log.say("on a GPU this may not happen again: a restart tries the step once more")
+            if ranks.layout.is_main and isinstance(error, POINTLESS_TO_REPEAT) and not repeats:
                 markers.mark_failed(run_dir, config.stage.name, reason=str(error))
             raise
 

@@ -30,6 +30,7 @@ from nemo_prorl.config import (
 from nemo_prorl.config.compose import compose
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.data.rows import write_rows
+from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.run import (
     load_inputs,
     record_options,
@@ -186,6 +187,28 @@ def test_what_ended_a_run_is_told_though_there_is_no_room_to_write_it_down(
     monkeypatch.setattr(RunLog, "note", no_room)
     with pytest.raises(CheckpointNotSaved):
         train(stage_config(tmp_path, "main"))
+
+
+def test_a_step_that_is_not_finite_fails_the_stage_on_a_gpu_when_it_was_so_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain of weeks must not wait for a person because of one gradient that the next process may not have."""
+
+    def not_finite(*_: object) -> None:
+        error = NonFiniteUpdate("Update 25 has loss nan.")
+        error.step = 7
+        raise error
+
+    monkeypatch.setattr(run, "initialise", lambda *_, **__: SINGLE)
+    monkeypatch.setattr(run, "run_stage", not_finite)
+    monkeypatch.setattr(run, "has_cuda", lambda: True)
+    failures = []
+    for _ in range(2):
+        with pytest.raises(NonFiniteUpdate):
+            train(stage_config(tmp_path, "main"))
+        failures.append(why_failed(tmp_path, "main"))
+    assert failures == ["", "Update 25 has loss nan."]
+    assert (tmp_path / "run.log").read_text().count("a restart tries the step once more") == 1
 
 
 def test_loggers_are_closed_when_all_that_launchers_look_for_is_written(

@@ -25,6 +25,9 @@ the micro-batches of all ranks, so the result does not depend on how the batch i
 class NonFiniteUpdate(RuntimeError):
     """The loss, a gradient or a weight is NaN or infinite."""
 
+    step = 0
+    """Step of the run that was not trained on; the trainer sets it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:

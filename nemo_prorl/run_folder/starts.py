@@ -43,6 +43,8 @@ class Start:
     end: str = ""
     """The outcome of the stage, or the message of the error that ended the process. Empty while it runs, and if it was
     killed."""
+    non_finite_step: int = 0
+    """Step of the run that was not trained on, because something in it was not finite; 0: none."""
 
 
 def starts_file(run_dir: Path) -> Path:
@@ -77,6 +79,16 @@ class Recorder:
                     self._write()
             finally:
                 self._lock.release()
+
+    def may_repeat(self, step: int) -> bool:
+        """Records that something in this step of the run was not finite. Returns whether a restart may train on it: on
+        GPUs, where no two processes compute exactly the same, and not if it was so in an earlier process."""
+        with self._lock:
+            self._start = replace(self._start, non_finite_step=step)
+        again = any(
+            (start.stage, start.non_finite_step) == (self._start.stage, step) for start in self._earlier
+        )
+        return self._start.on_gpus and not again
 
     def end(self, how: str) -> None:
         """Records how the process ends. Later calls do not change it."""

@@ -84,7 +84,9 @@ class ProRLTrainer:
         self.watchdog.follow(self.state)
         try:
             return self._run()
-        except (NothingToLearn, RewardServiceFailing, NonFiniteUpdate, ConfigError):
+        except (NothingToLearn, RewardServiceFailing, NonFiniteUpdate, ConfigError) as error:
+            if isinstance(error, NonFiniteUpdate):
+                error.step = self.state.step + 1
             self._finish_saving()  # all ranks are here, so they can complete a checkpoint that is being written
             raise
         finally:

@@ -22,11 +22,17 @@ from nemo_prorl.training.watchdog import Watchdog
 
 
 def recorded(
-    run_dir: Path, stage: str = "a", *, hours: float = 0.0, num_ranks: int = 8, is_main: bool = True
+    run_dir: Path,
+    stage: str = "a",
+    *,
+    hours: float = 0.0,
+    num_ranks: int = 8,
+    is_main: bool = True,
+    on_gpus: bool = True,
 ) -> AbstractContextManager[Recorder]:
     """A process that began `hours` ago."""
     began = time.time() - 3600 * hours
-    return recorded_start(run_dir, stage, began=began, num_ranks=num_ranks, on_gpus=True, is_main=is_main)
+    return recorded_start(run_dir, stage, began=began, num_ranks=num_ranks, on_gpus=on_gpus, is_main=is_main)
 
 
 def live(run_dir: Path, stage: str = "a", *, hours: float = 1.0, num_ranks: int = 8, end: str = "") -> None:
@@ -61,6 +67,27 @@ def test_the_error_that_ends_a_process_is_on_record(tmp_path: Path) -> None:
         raise ValueError
     ends = [start.end for start in read_starts(tmp_path)]
     assert ends == ["the disk is full", "interrupted by Ctrl-C", "ValueError", "steps"]
+
+
+@pytest.mark.parametrize(
+    ("on_gpus", "steps", "may"),
+    [
+        pytest.param(True, [("a", 7)], [True], id="the first"),
+        pytest.param(True, [("a", 7), ("a", 7), ("a", 7)], [True, False, False], id="the same step again"),
+        pytest.param(True, [("a", 7), ("a", 9), ("a", 7)], [True, True, False], id="with another in between"),
+        pytest.param(True, [("a", 7), ("b", 7)], [True, True], id="another stage"),
+        pytest.param(False, [("a", 7)], [False], id="a CPU computes the same again"),
+    ],
+)
+def test_a_step_that_was_not_finite_is_tried_twice_on_gpus(
+    tmp_path: Path, on_gpus: bool, steps: list[tuple[str, int]], may: list[bool]
+) -> None:
+    seen = []
+    for stage, step in steps:
+        with suppress(ArithmeticError), recorded(tmp_path, stage, on_gpus=on_gpus) as recorder:
+            seen.append(recorder.may_repeat(step))
+            raise ArithmeticError
+    assert seen == may
 
 
 def test_other_ranks_write_nothing(tmp_path: Path) -> None:

@@ -123,8 +123,9 @@ def test_a_kl_in_the_reward_that_overflows_ends_the_run_before_the_update(tmp_pa
     run.policy.weight = 200.0  # tokens that it does not like have a log-probability of -400
     with pytest.raises(
         NonFiniteUpdate, match=r"step 1 is not trained on: .*algorithm\.kl_clamp_log_ratio=20\.$"
-    ):
+    ) as error:
         run.fit()
+    assert error.value.step == 1
     assert "update" not in run.events
     assert run.state.num_updates == 1
 
