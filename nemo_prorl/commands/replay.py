@@ -4,7 +4,6 @@ The run went on without these decisions, so after the first one they show where 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,23 +24,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.path("metrics", "METRICS.jsonl", "metrics of a run, or its folder")
     given = parse_overrides(parser, arguments)
     path: Path = given.metrics / "metrics.jsonl" if given.metrics.is_dir() else given.metrics
-    from nemo_prorl.run_folder.metrics_file import is_record, read_metrics
+    from nemo_prorl.run_folder.metrics_file import read_records
 
-    records = read_metrics(path) if path.is_file() else []
-    for number, record in enumerate(records, start=1):
-        if not is_record(record):
-            raise ConfigError(
-                f"line {number} of METRICS={path} is no record of a run: it must have a step and a stage, as in "
-                f"{json.dumps({'step': 1, 'stage': 'main'})}."
-            )
+    records, num_damaged = read_records(path) if path.is_file() else ([], 0)
     if not records:
         raise ConfigError(
-            f"METRICS={path} holds no record: write the metrics.jsonl, or the folder, of a run."
+            f"METRICS={path} holds no line with a step and a stage: write the metrics.jsonl, or the folder, of a run."
         )
     config = composed(given.config_name, given.overrides).controller
     if config.mode is ControllerMode.manual:
         config.mode = ControllerMode.automatic
-    show([f"{path}: {len(records)} records", *_decisions(records, config)])
+    damaged = f", and {num_damaged} damaged line(s), which are left out" if num_damaged else ""
+    show([f"{path}: {len(records)} records{damaged}", *_decisions(records, config)])
     return 0
 
 

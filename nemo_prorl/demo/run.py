@@ -27,7 +27,7 @@ from nemo_prorl.demo.solved import Counts, count
 from nemo_prorl.reward_sources.service import reward_service
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.metrics_file import read_metrics
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.storage import read_json, replace_text
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -124,7 +124,7 @@ def _make_room(out: Path, what: dict[str, Any]) -> None:
     away."""
     record = out / "demo.json"
     finished = (out / "summary.json").is_file()
-    if finished or (record.is_file() and json.loads(record.read_text(encoding="utf-8")) != what):
+    if finished or (record.is_file() and read_json(record) != what):
         number = 1
         while (aside := out.with_name(f"{out.name}.{number}")).exists():
             number += 1

@@ -18,10 +18,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from nemo_prorl.run_folder.metrics_file import read_lines
 from nemo_prorl.run_folder.storage import fingerprint
 from nemo_prorl.types import Prompt, Rollout
 from reward.protocol import ScoreResult
@@ -51,6 +51,8 @@ class Known:
     """Responses that still have to be graded."""
     num_outdated: int = 0
     """How many of the ungraded have a score from another grading."""
+    num_damaged: int = 0
+    """Lines that are left out; what they held is sampled or graded again."""
 
 
 def key_of(model: Path, settings: Mapping[str, Any]) -> str:
@@ -72,12 +74,14 @@ def _hash(content: Any) -> str:
 
 
 def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) -> Known:
-    """Returns the content of all complete lines with this key, from all ranks, without scores from other gradings than
+    """Returns the content of all whole lines with this key, from all ranks, without scores from other gradings than
     `gradings` has by uid. A score may be in an earlier file than its sample, because other ranks than those that
     sampled grade what a kill left."""
     known, verdicts, outdated = Known(), dict[SampleId, tuple[float, str]](), set[SampleId]()
     for line in _lines(folder, benchmark):
-        if line.get("key") != key:
+        if line is None:
+            known.num_damaged += 1
+        if line is None or line.get("key") != key:
             continue
         where = (line["uid"], line["sample"])
         if "response" not in line and line.get("grading") != gradings.get(line["uid"]):
@@ -100,11 +104,11 @@ def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) ->
 def responses(folder: Path, benchmark: str, key: str) -> Iterator[tuple[SampleId, str]]:
     """Yields every response with this key, once."""
     seen = set()
-    for line in _lines(folder, benchmark):
-        where = (line.get("uid"), line.get("sample"))
+    for line in filter(None, _lines(folder, benchmark)):
+        where = (line["uid"], line["sample"])
         if line.get("key") == key and "response" in line and where not in seen:
             seen.add(where)
-            yield (line["uid"], line["sample"]), line["response"]
+            yield where, line["response"]
 
 
 class Writer:
@@ -112,14 +116,11 @@ class Writer:
 
     def __init__(self, folder: Path, benchmark: str, key: str, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{benchmark}.rank{rank}.jsonl"
-        # Removes the text after the last line break, which was being written when the process was killed.
-        if path.is_file() and path.stat().st_size:  # an empty file cannot be mapped
-            with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-                end = content.rfind(b"\n") + 1
-            os.truncate(path, end)
-        self._file: TextIO = path.open("a", encoding="utf-8")
-        self._key = key
+        self._key, self._file = key, (folder / f"{benchmark}.rank{rank}.jsonl").open("ab+")
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            if self._file.read() != b"\n":  # a kill cut the last line off
+                self._file.write(b"\n")
 
     def sample(self, where: SampleId, rollout: Rollout) -> None:
         num_tokens, finish = len(rollout.token_ids), rollout.finish.value
@@ -134,13 +135,18 @@ class Writer:
 
     def _write(self, where: SampleId, **content: Any) -> None:
         record = {"uid": where[0], "sample": where[1], "key": self._key, **content}
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
 
 
-def _lines(folder: Path, benchmark: str) -> Iterator[dict[str, Any]]:
+def _lines(folder: Path, benchmark: str) -> Iterator[dict[str, Any] | None]:
+    """Yields the lines of all ranks; None for a damaged one."""
     for path in sorted(folder.glob(f"{benchmark}.rank*.jsonl")):
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                if line.endswith("\n"):  # otherwise a kill truncated it, and its sample or score is repeated
-                    yield json.loads(line)
+        yield from read_lines(path, _is_whole)
+
+
+def _is_whole(line: Any) -> bool:
+    if not isinstance(line, dict):
+        return False
+    content = {"response", "num_tokens", "finish"} if "response" in line else {"score", "verdict"}
+    return isinstance(line.get("uid"), str) and isinstance(line.get("sample"), int) and content <= line.keys()

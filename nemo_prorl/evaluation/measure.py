@@ -62,6 +62,11 @@ def measure(
 
     stored = partial(journal.read, folder, benchmark, key, gradings)
     known = ranks.on_main(stored)
+    if known.num_damaged and ranks.layout.is_main:
+        machinery.say(
+            f"{benchmark}: {known.num_damaged:,} damaged line(s) in {folder} are left out, and what they held is "
+            "sampled or graded again"
+        )
     if known.num_outdated and ranks.layout.is_main:
         machinery.say(
             f"{benchmark}: {known.num_outdated:,} stored responses are graded again, because the graders or the "

@@ -1,11 +1,12 @@
-"""metrics.jsonl and other files with a JSON object a line: a finished step adds one, and a run that resumes deletes the
-lines of the steps that it repeats."""
+"""metrics.jsonl and all other files with a JSON object a line that grow: a finished step adds one, and a run that
+resumes deletes the lines of the steps that it repeats."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ def rewind_metrics(
     those that it keeps; says how many of them are damaged, which it deletes too."""
     if not path.exists():
         return []
-    lines = _lines(path.read_bytes())[:num_records]
-    records = [line for line in lines if is_record(line)]
+    lines = list(islice(read_lines(path, is_record), num_records))
+    records = [line for line in lines if line is not None]
     if num_damaged := len(lines) - len(records):
         say(f"{path} has {num_damaged} damaged line(s), which are left out from now on")
     kept = [record for record in records if record["step"] <= step]
@@ -40,18 +41,15 @@ def rewind_metrics(
 
 
 def read_metrics(path: Path) -> list[Any]:
-    """Returns what the lines hold, without those that are no JSON: a crash cuts off the last line, and a full or
-    failing disk may damage any."""
-    return [line for line in _lines(path.read_bytes()) if line is not None]
+    """Returns what the lines hold, without those that are no JSON."""
+    return [line for line in read_lines(path) if line is not None]
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Returns (the records of a run, how many lines hold none, without a last one that is still being written)."""
-    content = path.read_bytes()
-    lines = _lines(content)
-    records = [line for line in lines if is_record(line)]
-    is_being_written = bool(lines) and not content.endswith(b"\n") and not is_record(lines[-1])
-    return records, len(lines) - len(records) - is_being_written
+    lines = list(read_lines(path, is_record))
+    records = [line for line in lines if line is not None]
+    return records, len(lines) - len(records)
 
 
 def is_record(value: Any) -> bool:
@@ -62,12 +60,17 @@ def is_record(value: Any) -> bool:
     return isinstance(step, int) and not isinstance(step, bool) and isinstance(stage, str)
 
 
-def _lines(content: bytes) -> list[Any]:
-    """Returns the value of every line that is not empty; None for one that is no JSON."""
-    values = []
-    for line in filter(bytes.strip, content.splitlines()):
-        try:
-            values.append(json.loads(line))
-        except (ValueError, RecursionError):
-            values.append(None)
-    return values
+def read_lines(path: Path, is_whole: Callable[[Any], bool] = lambda value: True) -> Iterator[Any]:
+    """Yields what each line that is not empty holds; None for one that a full or failing disk has damaged: no JSON, or
+    not `is_whole`. A damaged last line without its line break is left out, since it is still being written or a kill
+    cut it off."""
+    with path.open("rb") as file:
+        for line in filter(bytes.strip, file):
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                value = None
+            if value is not None and is_whole(value):
+                yield value
+            elif line.endswith(b"\n"):
+                yield None

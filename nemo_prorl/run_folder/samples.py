@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text, step_files
 from nemo_prorl.types import RolloutGroup, ScoredRollout, Share
 
@@ -76,4 +77,4 @@ def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[Graded
 def read_samples(path: Path) -> list[dict[str, Any]]:
     """Returns a record per sample with step, uid, domain, source, prompt, response, score, verdict, finish and
     num_tokens; with reward functions also parts, which maps their names to values."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_metrics(path)

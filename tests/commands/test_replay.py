@@ -19,10 +19,12 @@ OPTIONS = [
 
 @pytest.fixture
 def metrics(tmp_path: Path) -> Path:
-    """A run of seven steps whose KL jumps fivefold at the sixth."""
+    """A run of seven steps whose KL jumps fivefold at the sixth, and a damaged line."""
     records = columns(objective__kl_to_reference=[0.1] * 5 + [0.5, 0.5])
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record) + "\n" for record in [*records[:3], [1], *records[3:]]), encoding="utf-8"
+    )
     return path
 
 
@@ -45,7 +47,7 @@ def test_decisions_with_other_options(
         said.append(capsys.readouterr().out)
     head, *lines, unjudged = said[0].splitlines()
     assert said[0] == said[1]
-    assert head.endswith(": 7 records")
+    assert head.endswith(": 7 records, and 1 damaged line(s), which are left out")
     assert len(lines) == max(1, len(fires))
     assert all(line.startswith(text) for line, text in zip(lines, fires or ["no decision"], strict=True))
     assert "validation_drop (validation)" in unjudged
@@ -55,9 +57,9 @@ def test_decisions_with_other_options(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "holds no record: write the metrics.jsonl, or the folder, of a run"),
-        ("", "holds no record"),
-        ('{"step": 1, "stage": "a"}\n{"loss": 1}\n', "line 2 of METRICS="),
+        (None, "holds no line with a step and a stage: write the metrics.jsonl, or the folder, of a run"),
+        ("", "holds no line"),
+        ('{"loss": 1}\n', "holds no line"),
     ],
 )
 def test_a_mistake_is_one_sentence(

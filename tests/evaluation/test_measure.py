@@ -132,7 +132,26 @@ def test_a_file_torn_anywhere_is_mended(tmp_path: Path, uninterrupted: Known, nu
     file = tmp_path / "math.rank0.jsonl"
     file.write_bytes(file.read_bytes()[:-num_bytes])
     assert run(tmp_path).samples == uninterrupted.samples
-    assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "damaged", ["{", "\0" * 99, "[1]", '{"sample": 1, "key": "k"}', '{"uid": ["p1"], "sample": 1}']
+)
+@pytest.mark.parametrize("place", [0, 5, 1000])
+def test_a_damaged_line_costs_itself_alone(
+    tmp_path: Path, uninterrupted: Known, place: int, damaged: str
+) -> None:
+    run(tmp_path)
+    file = tmp_path / "math.rank0.jsonl"
+    lines = file.read_text().splitlines()
+    lines[place : place + 1] = [damaged]
+    file.write_text("\n".join(lines) + "\n")
+    sampler, said = NamedSampler(), list[str]()
+    assert run(tmp_path, sampler=sampler, say=said.append).samples == uninterrupted.samples
+    assert len(sampler.sampled) <= 1
+    assert said == [
+        f"math: 1 damaged line(s) in {tmp_path} are left out, and what they held is sampled or graded again"
+    ]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -39,12 +39,13 @@ def write(folder: Path, num_prompts: int, *, num_kept: int, num_rollouts: int = 
 def test_a_record_tells_what_was_asked_what_was_answered_and_what_it_was_worth(tmp_path: Path) -> None:
     group = make_group("sums/a#0", [0.5])
     member = group.members[0]
-    write_samples(tmp_path, "main", 4, [GradedText(member=member, text="because")])
+    text = 'two\u2028lines\x85of "text"\n'
+    write_samples(tmp_path, "main", 4, [GradedText(member=member, text=text)])
     assert kept(tmp_path) == {
         4: [
             {
                 "step": 4, "uid": "sums/a#0", "domain": "math", "source": "script", "prompt": group.prompt.text,
-                "response": "because", "score": 0.5, "verdict": member.verdict.verdict,
+                "response": text, "score": 0.5, "verdict": member.verdict.verdict,
                 "finish": member.rollout.finish.value, "num_tokens": member.rollout.num_tokens,
             }
         ]

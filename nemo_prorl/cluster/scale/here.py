@@ -17,7 +17,7 @@ from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import ConfigError, Precision, RunConfig
 from nemo_prorl.engines.megatron import cpu
 from nemo_prorl.engines.megatron.architecture import read_architecture
-from nemo_prorl.run_folder.metrics_file import read_metrics
+from nemo_prorl.run_folder.metrics_file import read_records
 
 NUM_RECENT = 20
 """Steps of this run whose times count."""
@@ -61,7 +61,7 @@ def step_here(config: RunConfig, *, num_ranks: int, gpu_name: str) -> list[StepH
     --time` for a known GPU, or from the measured speed of this CPU (`gpu_name` is empty). Empty for a GPU that `plan`
     does not know, or a configuration that by its formulas does not fit."""
     path = Path(config.exp_manager.explicit_log_dir) / "metrics.jsonl"
-    records = read_metrics(path) if path.is_file() else []
+    records = read_records(path)[0] if path.is_file() else []
     times = [
         float(record["time/step_s"])
         for record in records
