@@ -22,12 +22,19 @@ if TYPE_CHECKING:
     from nemo_prorl.evaluation.prompts import Loaded
 
 SHORT = {"benchmarks": "evaluation.benchmarks", "data_dir": "evaluation.data_dir", "out": "evaluation.out"}
+READS = {
+    "--list": {"benchmarks", "data_dir"},
+    "--write-prompts": {"--write-prompts", "benchmarks", "data_dir", "livecodebench_dates", "puzzles"},
+    "benchmarks": {"benchmarks", "data_dir", "livecodebench_dates", "puzzles", "out", "chunk_samples"},
+    "data=FILE": {"data", "data.validation", "--k", "--samples"},
+}
+"""What an evaluation is asked for -> which of the options that only some of these read."""
 EPILOG = """model.path=DIR     the Hugging Face checkpoint
 suite=NAME         a list of benchmarks with its settings: paper, reasoning_boundary, reasoning_boundary_puzzles, \
 validation, smoke
 benchmarks=A,B     these benchmarks instead of a suite's (--list shows all)
 data_dir=DIR       folder of the benchmarks' files (default: data/benchmarks)
-out=DIR            folder for samples and results (default: evaluations/ and the model's name)
+out=DIR            folder for samples and results of benchmarks (default: evaluations/ and the model's name)
 KEY=VALUE          any option of `train --help`, such as validation.num_rollouts=64
 
 data=FILE          all held-out problems of a file instead of benchmarks (docs/data.md has the columns), or \
@@ -47,13 +54,18 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.path("--samples", "FILE", "with data=FILE: writes every response and its score, as JSONL")
     given = parsing.parse_overrides(parser, arguments)
-    overrides, files = _overrides(given.overrides)
-    config = parsing.composed(given.config_name, overrides)
+    config = parsing.composed(given.config_name, _overrides(given.overrides))
+    form = "benchmarks" if config.evaluation.benchmarks else "data=FILE"
+    form = "--list" if given.list else "--write-prompts" if given.write_prompts else form
+    keys = {text.partition("=")[0].removeprefix("evaluation.") for text in given.overrides}
+    keys |= {f"--{name.replace('_', '-')}" for name, value in vars(given).items() if value}
+    for key in sorted(keys - READS[form]):
+        if others := [other for other, read in READS.items() if key in read]:
+            belongs = f"does not read {key}, which belongs to {' or '.join(others)}"
+            raise ConfigError(f"evaluate with {form} {belongs}: leave it out.")
     if given.list:
         show(_listed(config))
         return 0
-    if config.evaluation.benchmarks and files:
-        raise ConfigError("data=FILE and benchmarks are both given: write one of them.")
     if given.write_prompts is not None:
         if not config.evaluation.benchmarks:
             raise ConfigError(
@@ -76,8 +88,8 @@ def main(arguments: Sequence[str]) -> int:
         return _evaluate_files(config, given.k, given.samples)
 
 
-def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns (overrides, prompt files), with short names replaced by the options that they stand for."""
+def _overrides(words: Sequence[str]) -> list[str]:
+    """Returns the overrides, with short names replaced by the options that they stand for."""
     from nemo_prorl.config.compose import quoted
 
     overrides, files = [], []
@@ -95,7 +107,7 @@ def _overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
         # A configuration limits the validations of a training; whoever asks for a file wants all of it.
         overrides.insert(0, "validation.max_prompts=0")
         overrides.append(f"data.validation=[{','.join(map(quoted, files))}]")
-    return overrides, files
+    return overrides
 
 
 def _evaluate_suite(config: RunConfig) -> int:
