@@ -30,6 +30,9 @@ BoolArray = NDArray[np.bool_]
 TokenIds = NDArray[np.int32] | IntArray
 """Token ids are sent between ranks in 32 bits, which is enough for every vocabulary."""
 
+CORRECT = 1.0
+"""A rollout with at least this score counts as solved."""
+
 PARTS = "parts"
 """Key in a verdict's details: name -> value of each reward function and of the service."""
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from math import comb, exp, lgamma, log
 
 from nemo_prorl.config import InformativeBy
-from nemo_prorl.types import RolloutGroup
+from nemo_prorl.types import CORRECT, RolloutGroup
 
 
 class Informativeness(StrEnum):
@@ -17,8 +17,9 @@ class Informativeness(StrEnum):
     all_right = "all_right"
     all_wrong = "all_wrong"
     all_equal = "all_equal"
-    """All scores, or all shaped rewards, are equal, and the scores are neither all 1 nor all 0. Examples are three
-    rollouts that each pass half of the tests, and a right and a wrong one to which shaping gave the same reward."""
+    """All scores, or all shaped rewards, are equal, and the scores are neither all right nor at most 0. Examples are
+    three rollouts that each pass half of the tests, and a right and a wrong one to which shaping gave the same
+    reward."""
     all_filtered = "all_filtered"
     """Overlong filtering keeps every rollout of the group out of the loss."""
     service_failure = "service_failure"
@@ -27,7 +28,7 @@ class Informativeness(StrEnum):
 
 def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
     """Returns why a group is kept or dropped. DAPO eq. 11 keeps a prompt if some of its rollouts are right and some are
-    wrong; with scores between 0 and 1, it is kept if the scores differ.
+    wrong; with other scores it is kept if they differ.
 
     by: `score` judges by the task's score, as DAPO and ProRL (section 3.3) do: a group that is all right stays
     uninformative even if shaping lowers the reward of a member that ran out of tokens. `reward` judges by the shaped
@@ -44,9 +45,9 @@ def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
     rewards_differ = max(group.rewards) != min(group.rewards)
     if rewards_differ and (by is InformativeBy.reward or len(scores) > 1):
         return Informativeness.informative
-    if scores == {1.0}:
+    if min(scores) >= CORRECT:
         return Informativeness.all_right
-    if scores == {0.0}:
+    if max(scores) <= 0:
         return Informativeness.all_wrong
     return Informativeness.all_equal
 

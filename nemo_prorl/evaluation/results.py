@@ -22,8 +22,7 @@ from nemo_prorl.evaluation.benchmark import ScoreMetric
 from nemo_prorl.evaluation.journal import Known
 from nemo_prorl.evaluation.prompts import Loaded
 from nemo_prorl.run_folder.storage import replace_text
-from nemo_prorl.run_folder.validation_metrics import CORRECT
-from nemo_prorl.types import Finish
+from nemo_prorl.types import CORRECT, Finish
 
 RESULTS = "results.json"
 NUM_RESAMPLES = 1000

@@ -16,7 +16,7 @@ from nemo_prorl.training.control.health import Check, Followed
 @dataclass(frozen=True, slots=True)
 class Best:
     """Held-out reward of a domain, or one of the two means: at the first validation, now, and at its best (of equal
-    ones the first); of the validations that measured the same as the newest."""
+    ones the newest); of the validations that measured the same as the newest."""
 
     domain: str
     first: float
@@ -51,7 +51,7 @@ def bests_of(run: RunFolder) -> list[Best]:
     comparable = [one for one in validations if one.get(MEASUREMENT) == validations[-1].get(MEASUREMENT)]
     for domain, key in keys.items():
         if points := [(float(record[key]), int(record["step"])) for record in comparable if key in record]:
-            best, step = max(points, key=lambda point: point[0])  # the first of equals
+            best, step = max(points)  # of equal ones the newest, as `run_folder.checkpoints.by_score` has it
             bests.append(Best(domain, points[0][0], points[-1][0], best, step))
     return bests
 

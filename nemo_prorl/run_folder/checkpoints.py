@@ -156,16 +156,15 @@ def by_score(
 ) -> list[Checkpoint]:
     """Returns the checkpoints that have a score of this kind, best first. stage: only this one's; empty: all stages'.
 
-    Among equal scores the oldest comes first: after a reset to the best checkpoint, newer ones have the same weights
-    and score, and the one whose weights were measured must remain the best.
+    Among equal scores the newest comes first, so that training that a small validation does not show is kept.
     """
     sign = _sign(mode)
     scored = [
-        (-sign * checkpoint.score, checkpoint.state.step, checkpoint)
+        (sign * checkpoint.score, checkpoint.state.step, checkpoint)
         for checkpoint in checkpoints
         if checkpoint.score is not None and checkpoint.kind == kind and stage in ("", checkpoint.state.stage)
     ]
-    return [checkpoint for *_, checkpoint in sorted(scored, key=lambda entry: entry[:2])]
+    return [checkpoint for *_, checkpoint in sorted(scored, key=lambda entry: entry[:2], reverse=True)]
 
 
 def is_better(score: float, than: float, mode: BestMode) -> bool:

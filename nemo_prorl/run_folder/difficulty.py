@@ -17,8 +17,7 @@ import numpy as np
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.storage import read_or_skip, replacing_file, step_files
-from nemo_prorl.run_folder.validation_metrics import CORRECT
-from nemo_prorl.types import RolloutGroup
+from nemo_prorl.types import CORRECT, RolloutGroup
 
 if TYPE_CHECKING:
     import pandas as pd

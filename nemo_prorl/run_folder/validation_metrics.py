@@ -20,9 +20,6 @@ PROMPT_MEAN = "validation/score"
 DOMAIN_MEAN = "validation/domain_mean_score"
 """Mean over domains of each domain's mean score over its prompts: every domain counts the same."""
 
-CORRECT = 1.0
-"""A rollout with at least this score counts as solved."""
-
 MEASUREMENT = "measurement"
 """Name of what the validation measured, in the record of each validation: its prompts, settings and graders. Values of
 validations with different names do not compare."""

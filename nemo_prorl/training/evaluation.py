@@ -17,10 +17,10 @@ from nemo_prorl.algorithm.shaping import unshaped
 from nemo_prorl.config import RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Grader, SamplingSettings
-from nemo_prorl.run_folder.validation_metrics import CORRECT, domain_mean
+from nemo_prorl.run_folder.validation_metrics import domain_mean
 from nemo_prorl.training.sampling.fleet import Key, SamplerFleet
 from nemo_prorl.training.sampling.grading import GradingInFlight, check_failures, for_all_ranks, graded_group
-from nemo_prorl.types import Finish, Prompt, Rollout, RolloutGroup, RunState, ScoredRollout, Share
+from nemo_prorl.types import CORRECT, Finish, Prompt, Rollout, RolloutGroup, RunState, ScoredRollout, Share
 from reward.protocol import ScoreResult
 
 _POLL_S = 0.05

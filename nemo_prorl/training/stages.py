@@ -184,8 +184,7 @@ def _at_best(config: RunConfig, checkpoints: Sequence[Checkpoint], last: Checkpo
     params, parent = config.exp_manager.checkpoint_callback_params, last.state.stage
     candidates = by_score(checkpoints, score_kind(params.monitor, last.state), params.mode, stage=parent)
     if candidates:
-        equals = [checkpoint for checkpoint in candidates if checkpoint.score == candidates[0].score]
-        best = last if last in equals else candidates[0]
+        best = candidates[0]
         return StartingPoint(checkpoint=best, is_resume=False, last=None if best is last else last)
     scored = [c for c in checkpoints if c.score is not None and c.state.stage == parent]
     others = sorted({c.monitor for c in scored} - {params.monitor})  # that one is of another measurement

@@ -11,10 +11,9 @@ from nemo_prorl.algorithm.metrics import UpdateStatistics, kl_at_sampling, sampl
 from nemo_prorl.algorithm.selection import Informativeness
 from nemo_prorl.algorithm.shaping import SHAPINGS, length_penalty_is_on
 from nemo_prorl.config import RunConfig, ShapingConfig
-from nemo_prorl.run_folder.validation_metrics import CORRECT
 from nemo_prorl.training.evaluation import part_means
 from nemo_prorl.training.sampling.rounds import Collection
-from nemo_prorl.types import Finish, PreparedRollout, ScoredRollout
+from nemo_prorl.types import CORRECT, Finish, PreparedRollout, ScoredRollout
 
 
 def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updates: int) -> dict[str, float]:

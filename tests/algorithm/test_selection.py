@@ -41,6 +41,9 @@ def group(
         ([1.0, 1.0, 1.0], None, "all_right"),
         ([0.0, 0.0], None, "all_wrong"),
         ([0.5, 0.5], None, "all_equal"),
+        # Of two reward functions, one of which scores the form.
+        ([1.5, 1.5], None, "all_right"),
+        ([-1.0, -1.0], None, "all_wrong"),
         ([1 / 3, 1 / 3, 2 / 3], None, "informative"),
         # One of two right answers was punished for its length: equal scores have nothing more to teach.
         ([1.0, 1.0], [1.0, 0.4], "all_right"),

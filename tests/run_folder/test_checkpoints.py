@@ -88,8 +88,8 @@ def test_the_newest_is_the_one_of_most_steps_that_is_complete(run_dir: Path) -> 
     assert newest_folder(run_dir.parent) is None
 
 
-@pytest.mark.parametrize(("mode", "order"), [(BestMode.max, [20, 30, 10]), (BestMode.min, [10, 20, 30])])
-def test_the_best_score_comes_first_and_of_equal_ones_the_oldest(mode: BestMode, order: list[int]) -> None:
+@pytest.mark.parametrize(("mode", "order"), [(BestMode.max, [30, 20, 10]), (BestMode.min, [10, 30, 20])])
+def test_the_best_score_comes_first_and_of_equal_ones_the_newest(mode: BestMode, order: list[int]) -> None:
     made = [
         Checkpoint(
             path=Path(), state=RunState(stage=stage, step=step), score=score, monitor=monitor, reference_hash=""

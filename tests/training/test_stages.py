@@ -223,6 +223,7 @@ def test_a_policy_that_was_its_reference_still_is(tmp_path: Path) -> None:
     [
         pytest.param([("z", 1, 0.9)], BestMode.max, 20, True, id="of the parent, not of the run"),
         pytest.param([], BestMode.min, 40, False, id="the last one itself"),
+        pytest.param([("a", 30, 0.5)], BestMode.max, 30, True, id="of equal ones the newest"),
         pytest.param([("a", 60, 0.5)], BestMode.max, 60, False, id="the last one is as good"),
     ],
 )

@@ -140,7 +140,8 @@ def _validation_drop(history: History, config: ControllerConfig) -> Fired | None
         if len(history.measured(key)) <= patience:
             continue
         points = history.validations(key)
-        best, recent = max(points[:-patience], key=lambda point: point.reward), points[-patience:]
+        best = max(points[:-patience], key=lambda point: (point.reward, point.step))
+        recent = points[-patience:]
         least = [
             best.reward
             - max(

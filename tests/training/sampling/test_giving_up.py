@@ -93,6 +93,8 @@ COLLAPSED = [RIGHT, RIGHT, WRONG]
     ("scripts", "state", "is_done", "said"),
     [
         ([RIGHT], {}, True, "272 all right.*little left to teach"),
+        ([[1.5] * 4], {}, True, "272 all right.*little left to teach"),
+        ([[-1.0] * 4], {}, False, "272 all wrong.*too hard: train on easier ones"),
         (SOLVED, {}, True, "259 all right, 13 all wrong.*little left to teach"),
         (COLLAPSED, {}, False, r"share was 0\.04 until now.*collapsed \(its entropy is 0\.03\).*learning_rate"),
         ([[0.5] * 4], {}, False, "too hard: train on easier ones, or sample more rollouts"),
