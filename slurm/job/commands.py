@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from slurm.job.decisions import StepEnd
 
@@ -61,16 +62,13 @@ def end_of(job: str) -> float | None:
 
 
 def free_port(choices: Sequence[int]) -> int:
-    """Returns the first of the ports on which no program of this machine listens; the first of all if each is used."""
+    """Returns the first of the ports on which no program of this machine listens; the first of all if each is used, or
+    if no port can be tried."""
+    has_both = socket.has_dualstack_ipv6()  # of the kernel; socket.has_ipv6 is of Python
+    family = socket.AF_INET6 if has_both else socket.AF_INET
     for port in choices:
-        with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                tried.bind(("", port))
-                tried.listen(1)
-                return port
-            except OSError:
-                continue
+        with suppress(OSError), socket.create_server(("", port), family=family, dualstack_ipv6=has_both):
+            return port
     return choices[0]
 
 
