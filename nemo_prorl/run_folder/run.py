@@ -53,6 +53,7 @@ RUNNING_S = 900.0
 RESUME = re.compile(r"^(\S+Z) stage (\S+) goes on after step (\d+)$", re.MULTILINE)
 """The line that a run writes to run.log when it is resumed."""
 ENDINGS = {
+    "target": "held-out reward of validation.stop_at reached",
     "steps": "all its steps",
     "saturated": "too few prompts left to learn from",
     "end_stage": "by its controller",

@@ -41,6 +41,8 @@ from nemo_prorl.types import RunState
 class Outcome(StrEnum):
     """The reason why training ends in this process."""
 
+    target = "target"
+    """A validation has reached validation.stop_at."""
     steps = "steps"
     """The stage has trained for trainer.num_steps."""
     saturated = "saturated"
@@ -53,7 +55,7 @@ class Outcome(StrEnum):
     """The controller stopped the run, or the sampler lacks the policy's weights. `fit` raises StoppedByController."""
 
 
-ENDS_STAGE = (Outcome.steps, Outcome.saturated, Outcome.end_stage)
+ENDS_STAGE = (Outcome.target, Outcome.steps, Outcome.saturated, Outcome.end_stage)
 """Outcomes after which the stage is done."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from nemo_prorl.run_folder.records import write_rollouts, write_trained
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
 from nemo_prorl.run_folder.validation_metrics import (
+    DOMAIN_MEAN,
     EARLY,
     MEASUREMENT,
     WENT_BACK,
@@ -101,8 +103,9 @@ class ProRLTrainer:
             how = "controller.mode=manual trains it further"
             self.log.say(f"the controller ended stage {stage} after step {step}: {how}")
             return Outcome(self.state.outcome)
-        if self._has_all_steps() and self._is_validated():  # only the done marker is missing
-            return Outcome.steps
+        is_over = self.state.stage_step > 0 and (self._has_all_steps() or self._has_reached_target())
+        if is_over and self._is_validated():  # only the done marker is missing
+            return Outcome.target if self._has_reached_target() else Outcome.steps
         self._refit()
         if self.refitted.is_lost:
             raise StoppedByController(
@@ -112,6 +115,8 @@ class ProRLTrainer:
         if outcome is None and self.state.stage_step == 0 and not self.controller.has_seen(stage):
             self._open_stage()
             outcome = self._pause_at_start(saves=True)
+        if outcome is None and self._has_reached_target():
+            outcome = self._close_step({})
         while outcome is None:
             self._poll_saving()
             # The next step's rollouts are sampled during this step's updates. Not before a checkpoint, because a run
@@ -210,6 +215,8 @@ class ProRLTrainer:
             outcome, why = Outcome.stopped, self.refitted.diagnosis
         elif action is ControllerAction.end_stage:
             outcome = Outcome.end_stage
+        elif self._has_reached_target():
+            outcome, why = Outcome.target, f"the held-out mean has reached {validation.stop_at:g}"
         elif is_last:
             outcome = Outcome.steps
         elif not trained:
@@ -280,6 +287,10 @@ class ProRLTrainer:
 
     def _has_all_steps(self) -> bool:
         return self.state.stage_step >= self.config.trainer.num_steps
+
+    def _has_reached_target(self) -> bool:
+        """Returns whether the current weights' validation has reached validation.stop_at."""
+        return self._last_validation().get(DOMAIN_MEAN, -inf) >= self.config.validation.stop_at > 0
 
     def _is_validated(self) -> bool:
         """Returns whether the current weights have been validated, or there is nothing to validate them with."""

@@ -33,6 +33,7 @@ class Facts:
     is_last: bool = False
     is_validation_due: bool = False
     is_validated: bool = False
+    reaches_target: bool = False
     is_sampler_lost: bool = False
     controller: ControllerAction | None = None
     """The controller's decision."""
@@ -77,6 +78,9 @@ class Recorder(trainer.ProRLTrainer):
     def _has_all_steps(self) -> bool:
         return self.facts.is_last
 
+    def _has_reached_target(self) -> bool:
+        return self.facts.reaches_target
+
     def _is_validated(self) -> bool:
         return self.facts.is_validated
 
@@ -112,7 +116,7 @@ def close_step(facts: Facts) -> tuple[list[str], Outcome | None]:
     """Returns the effects of closing a step, in their order, and the outcome. Fails if a request counts as obeyed by
     anything but a reset."""
     validation = SimpleNamespace(
-        is_due=lambda stage_step: facts.is_validation_due, is_early=lambda step: False
+        is_due=lambda stage_step: facts.is_validation_due, is_early=lambda step: False, stop_at=0.5
     )
     closing = Recorder(
         facts=facts,
@@ -160,6 +164,10 @@ UNUSED = ("held_out", "canary", "watchdog", "deadline")
         ({"is_last": True, "is_requested": True}, "validate decide reset record save delete_request", "steps"),
         ({"is_last": True, "controller": END_STAGE}, "validate decide record save", "end_stage"),
         ({"is_last": True, "controller": STOP}, "validate decide record save", "stopped"),
+        # The target
+        ({"reaches_target": True, "is_validated": True}, "decide record save", "target"),
+        ({"reaches_target": True, "is_validation_due": True, "is_last": True}, "validate decide record save", "target"),
+        ({"reaches_target": True, "is_validated": True, "controller": END_STAGE}, "decide record save", "end_stage"),
         # The controller's ends
         ({"controller": END_STAGE}, "decide record validate record save", "end_stage"),
         ({"controller": END_STAGE, "is_validation_due": True}, "validate decide record save", "end_stage"),

@@ -312,6 +312,16 @@ def test_best_needs_what_says_what_is_best(
         )
 
 
+@pytest.mark.parametrize(
+    ("files", "interval", "words"), [([], 20, r"data\.validation=\["), (["v"], 0, r"validation\.interval=20")]
+)
+def test_a_target_needs_validations(files: list[str], interval: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"needs validations during the stage: write {words}"):
+        RunConfig(
+            data=DataConfig(validation=files), validation=ValidationConfig(interval=interval, stop_at=0.5)
+        )
+
+
 def test_who_ends_a_run_at_once_learns_what_is_left_of_it(tmp_path: Path) -> None:
     assert resume_message(tmp_path) == "nothing is saved yet: the same command begins again."
     put_checkpoint(tmp_path, "a", 5)

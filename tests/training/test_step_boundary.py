@@ -155,6 +155,33 @@ def test_a_user_who_overrules_the_controller_trains_it_further(tmp_path: Path) -
     assert find_checkpoints(tmp_path)[-1].state.outcome == ""
 
 
+@pytest.mark.parametrize(
+    ("stop_at", "at_step", "outcome"),
+    [
+        (0.5, 0, "target"),
+        (0.6, 2, "target"),
+        (0.9, 5, "steps"),
+    ],  # the first by the weights that it begins with
+)
+def test_a_stage_ends_with_the_first_validation_that_reaches_its_target(
+    tmp_path: Path, stop_at: float, at_step: int, outcome: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path, num_steps=5, interval=2)
+    run.config.validation.stop_at, run.config.data.validation = stop_at, ["held_out"]
+    held_out, better = run.held_out, [make_prompt("v0", (1, 1, 1, 0), domain="logic")]
+    run.on_phase = lambda phase: run.held_out.__setitem__(0, (better if run.state.step else held_out)[0])
+    assert run.fit() == outcome
+    assert (run.state.step, run.saved_steps[-1]) == (at_step, at_step)
+    reason = f"stage main ends after step {at_step}: the held-out mean has reached {stop_at}"
+    assert (reason in capsys.readouterr().err) == (outcome == "target")
+    # The process died before it wrote the marker.
+    again = run.resume()
+    assert (again.fit(), "update" in again.events, again.records) == (outcome, False, run.records)
+    further = run.resume(num_steps=6)
+    further.config.validation.stop_at = 0.95
+    assert (further.fit(), further.state.step) == ("steps", 6)
+
+
 def test_a_stage_whose_steps_are_reduced_to_those_that_it_has_taken_is_validated(tmp_path: Path) -> None:
     """Otherwise its last checkpoint would have no score, and a child that begins at the best one would ignore it."""
     run = Run(tmp_path, num_steps=5)

@@ -24,11 +24,13 @@ class ValidationConfig:
     """Nucleus sampling threshold of validation and `evaluate` (ProRL: 0.95)."""
     max_prompts: int = 0
     """Prompts taken from each file, and by `evaluate` from each benchmark, evenly spaced; 0: all."""
+    stop_at: float = 0.0
+    """Mean over domains of the held-out reward at which the stage is done before trainer.num_steps; 0: never."""
     num_kept: int = 64
     """Rollouts per validation whose text is kept in RUN/samples/; 0: none."""
 
     def __post_init__(self) -> None:
-        at_least("validation", self, 0, ["interval", "max_prompts", "num_kept"])
+        at_least("validation", self, 0, ["interval", "max_prompts", "stop_at", "num_kept"])
         at_least("validation", self, 1, ["num_rollouts"])
         positive("validation", self, ["temperature"])
         require(0 < self.top_p <= 1, "validation.top_p", self.top_p, "in (0, 1]")

@@ -97,6 +97,12 @@ class RunConfig:
                 f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
             )
         _check_best_exists(self)
+        if self.validation.stop_at and not (self.data.validation and self.validation.interval):
+            missing = "validation.interval=20" if self.data.validation else "data.validation=[FILE, ...]"
+            raise ConfigError(
+                f"validation.stop_at={self.validation.stop_at:g} needs validations during the stage: write {missing}, "
+                "or leave it out."
+            )
         if self.lora.rank:
             _check_low_rank(self)
         missing = []
