@@ -14,6 +14,8 @@ VALIDATION = "validation/"
 SCORE = "/score"
 NUM_ROLLOUTS = "/num_rollouts"
 """A domain's metrics are named validation/DOMAIN/score, validation/DOMAIN/num_rollouts and so on."""
+STD = "_std"
+"""Follows the name of a mean score: standard deviation of the scores of single rollouts."""
 
 PROMPT_MEAN = "validation/score"
 """Mean score over all held-out prompts: a domain's weight is its number of prompts."""

@@ -155,8 +155,8 @@ def deliver(in_flight: GradingInFlight, on_verdict: Callable[[Key, ScoreResult],
 
 
 def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, float]:
-    """Returns mean reward, pass@k for each k, response length, and the share of responses that ran out of tokens, over
-    all groups and per domain.
+    """Returns mean and standard deviation of the rewards, pass@k for each k, response length, and the share of
+    responses that ran out of tokens, over all groups and per domain.
 
     `score` is the mean over prompts of the mean over rollouts, so that prompts count equally; `domain_mean_score` is
     the mean of the domains' rewards, so that domains count equally. pass@k leaves out groups of which fewer than k
@@ -191,6 +191,7 @@ def _summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, f
         "num_prompts": float(len(graded)),
         "num_rollouts": float(len(rollouts)),
         "score": float(np.mean([np.mean(group.rewards) for group in graded])),
+        "score_std": float(np.std([reward for group in graded for reward in group.rewards])),
         "response_tokens": float(np.mean([rollout.num_tokens for rollout in rollouts])),
         "no_eos_share": float(np.mean([rollout.finish is Finish.length for rollout in rollouts])),
     }

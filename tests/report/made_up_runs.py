@@ -132,12 +132,14 @@ def validation(rng: np.random.Generator, progress: float) -> dict[str, float]:
     for number, domain in enumerate(DOMAINS):
         share = level + 0.09 * (number - 2)
         record[f"validation/{domain}/score"] = float(rng.binomial(1600, share) / 1600)
+        record[f"validation/{domain}/score_std"] = float(np.sqrt(share * (1 - share)))
         record[f"validation/{domain}/num_rollouts"] = 1600.0
         record[f"validation/{domain}/response_tokens"] = 4000.0 + 500 * number
     reward = float(np.mean([record[f"validation/{domain}/score"] for domain in DOMAINS]))
     return record | {
         "validation/score": reward,
         "validation/domain_mean_score": reward,
+        "validation/score_std": float(np.sqrt(reward * (1 - reward))),
         "validation/num_prompts": 500.0,
         "validation/num_rollouts": 8000.0,
         "validation/response_tokens": 5000 + 2000 * progress,

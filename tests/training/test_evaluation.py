@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +46,7 @@ def test_a_summary_by_hand() -> None:
             "num_prompts": 3,
             "num_rollouts": 11,
             "score": (0.5 + 1.0 + 0.25) / 3,
+            "score_std": np.std([1.0, 0.5, 0.0, 0.5, 1.0, 1.0, 1.0, 0.25, 0.25, 0.25, 0.25]),
             "domain_mean_score": (0.75 + 0.25) / 2,
             "response_tokens": sum(lengths) / 11,
             "no_eos_share": 4 / 11,
@@ -53,6 +55,7 @@ def test_a_summary_by_hand() -> None:
             "math/num_prompts": 2,
             "math/num_rollouts": 7,
             "math/score": 0.75,
+            "math/score_std": np.std([1.0, 0.5, 0.0, 0.5, 1.0, 1.0, 1.0]),
             "math/response_tokens": sum(lengths[:7]) / 7,
             "math/no_eos_share": 0,
             "math/pass_at_1": 0.625,
@@ -60,6 +63,7 @@ def test_a_summary_by_hand() -> None:
             "logic/num_prompts": 1,
             "logic/num_rollouts": 4,
             "logic/score": 0.25,
+            "logic/score_std": 0.0,
             "logic/response_tokens": sum(lengths[7:]) / 4,
             "logic/no_eos_share": 1,
             "logic/pass_at_1": 0,

@@ -64,11 +64,11 @@ class WatchLimitsConfig:
     response_length: float = 1.5
     """Times the trend of the mean response length."""
     validation_drop: float = 0.1
-    """Share of the best reward, because domains differ in level."""
+    """Standard deviations of the scores of single rollouts, because domains differ in level and scale."""
     kl_spike: float = 2.0
     """Times the trend of the KL to the reference."""
-    validation_plateau: float = 0.01
-    """Reward by which a new best must exceed the old one."""
+    validation_plateau: float = 0.02
+    """Standard deviations of the scores of single rollouts by which a new best must exceed the old one."""
     effective_sample: float = 0.5
     """Least value of objective/effective_sample_share."""
     window: int = 40
@@ -89,7 +89,8 @@ class WatchLimitsConfig:
 
     def __post_init__(self) -> None:
         prefix = "controller.limits"
-        at_least(prefix, self, 0, ["validation_plateau", "num_deviations", "validation_drop_errors"])
+        at_least(prefix, self, 0, ["num_deviations"])
+        at_least(prefix, self, 0, ["validation_drop", "validation_drop_errors", "validation_plateau"])
         at_least(prefix, self, 1, ["level_steps"])
         at_least(prefix, self, 5, ["window"])  # the spread of fewer values means little
         positive(prefix, self, ["min_nats"])
@@ -98,7 +99,6 @@ class WatchLimitsConfig:
         for name in ("entropy_collapse", "effective_sample"):
             require(0 < getattr(self, name) < 1, f"{prefix}.{name}", getattr(self, name), "in (0, 1)")
         require(0 < self.no_eos <= 1, f"{prefix}.no_eos", self.no_eos, "in (0, 1]")
-        require(0 <= self.validation_drop < 1, f"{prefix}.validation_drop", self.validation_drop, "in [0, 1)")
         at_most = f"at least {prefix}.min_nats={self.min_nats:g}"
         require(self.max_nats >= self.min_nats, f"{prefix}.max_nats", self.max_nats, at_most)
 

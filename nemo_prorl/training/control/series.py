@@ -20,6 +20,7 @@ from nemo_prorl.run_folder.validation_metrics import (
     NUM_ROLLOUTS,
     PROMPT_MEAN,
     SCORE,
+    STD,
     VALIDATION,
 )
 
@@ -147,41 +148,45 @@ class History:
 
     def validations(self, key: str) -> list[Validation]:
         """Returns the validations of a mean. The variance of the mean over D domains, which are independent, is the sum
-        of their variances divided by D squared."""
+        of their variances divided by D squared; its spread is that of all rollouts."""
         domains = self.domain_keys() if key == DOMAIN_MEAN else [key]
         variances = [self._variances(domain) for domain in domains]
+        spreads = dict(self.series.get((PROMPT_MEAN if key == DOMAIN_MEAN else key) + STD, ()))
         return [
-            Validation(step, reward, sum(one.get(step, 0.0) for one in variances) / max(1, len(domains)) ** 2)
+            Validation(
+                step,
+                reward,
+                sum(one.get(step, 0.0) for one in variances) / max(1, len(domains)) ** 2,
+                spreads.get(step, 0.0),
+            )
             for step, reward in self.series.get(key, ())
         ]
 
     def _variances(self, key: str) -> dict[int, float]:
-        """Returns an upper bound of the variance of a mean reward over rollouts, by step.
-
-        A score in [0, 1] with mean p has a variance of at most p (1 - p), and the mean of p_i (1 - p_i) over prompts is
-        at most that of their mean (Jensen). All validations have the same prompts, so their difficulty adds no noise.
-        """
+        """Returns an upper bound of the variance of a mean reward over rollouts, by step: all validations have the same
+        prompts, so that of their difficulty, which the spread contains, adds no noise."""
         counts = dict(self.series.get(key.removesuffix(SCORE) + NUM_ROLLOUTS, ()))
         return {
-            step: max(0.0, reward * (1 - reward)) / counts[step]
-            for step, reward in self.series.get(key, ())
+            step: spread * spread / counts[step]
+            for step, spread in self.series.get(key + STD, ())
             if counts.get(step, 0) > 0
         }
 
 
 class Validation(NamedTuple):
     """Mean reward of a domain, or of all of them. `variance` is an upper bound of that mean's variance, or 0 if the
-    number of rollouts is not recorded."""
+    number of rollouts is not recorded; `spread` is the standard deviation of single rollouts."""
 
     step: int
     reward: float
     variance: float
+    spread: float
 
 
 def resting_kl(num_steps: int) -> float:
     """Returns the KL to the reference, in nats a response, up to which a policy has hardly moved in so many steps: 1e-3
-    a step, as long as rewards in [0, 1] cannot differ by much in their mean. By Pinsker's inequality that is the root
-    of half of it: 0.07 after 10 steps, and 0.3 after 200, where it no longer grows."""
+    a step, as long as mean rewards cannot differ by much. By Pinsker's inequality that is the root of half of it, of
+    the rewards' range: 0.07 after 10 steps, and 0.3 after 200, where it no longer grows."""
     return 1e-3 * min(num_steps, 200)
 
 
@@ -197,7 +202,9 @@ def _num_kept(config: ControllerConfig) -> int:
 
 
 def _is_of_validation(key: str) -> bool:
-    return key == DOMAIN_MEAN or (key.startswith(VALIDATION) and key.endswith((SCORE, NUM_ROLLOUTS)))
+    return key == DOMAIN_MEAN or (
+        key.startswith(VALIDATION) and key.endswith((SCORE, SCORE + STD, NUM_ROLLOUTS))
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -131,9 +131,10 @@ def _sampler_mismatch(history: History, config: ControllerConfig) -> Fired | Non
 
 
 def _validation_drop(history: History, config: ControllerConfig) -> Fired | None:
-    """Fires if, at each of the last `patience` validations of a domain, reward < best - max(limit * best,
+    """Fires if, at each of the last `patience` validations of a domain, reward < best - max(limit * spread,
     validation_drop_errors * standard error of the difference), where best is the highest reward of the validations
-    before those. The mean over domains counts as one. If several fell, names the one that lost the largest share."""
+    before those, and spread the larger one of both. The mean over domains counts as one. If several fell, names the one
+    that lost the most spreads."""
     patience, limits = config.patience.validation_drop, config.limits
     found: list[tuple[float, Fired]] = []
     for key in [*history.domain_keys(), DOMAIN_MEAN]:
@@ -145,7 +146,7 @@ def _validation_drop(history: History, config: ControllerConfig) -> Fired | None
         least = [
             best.reward
             - max(
-                limits.validation_drop * best.reward,
+                limits.validation_drop * max(best.spread, one.spread),
                 limits.validation_drop_errors * standard_error(best, one),
             )
             for one in recent
@@ -164,13 +165,13 @@ def _validation_drop(history: History, config: ControllerConfig) -> Fired | None
                 "standard_error": standard_error(best, now),
             },
         )
-        found.append((lost / best.reward if best.reward > 0 else lost, fired))
+        found.append((lost / (max(best.spread, now.spread) or 1.0), fired))
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _validation_plateau(history: History, config: ControllerConfig) -> Fired | None:
-    """Fires if none of the last `patience` validations exceeds the best before it by the limit."""
-    patience, rise = config.patience.validation_plateau, config.limits.validation_plateau
+    """Fires if none of the last `patience` validations exceeds the best before it by `_least_rise`."""
+    patience, rise = config.patience.validation_plateau, _least_rise(history, config)
     if len(history.measured(DOMAIN_MEAN)) <= patience:
         return None
     steps, rewards = zip(*history.series[DOMAIN_MEAN], strict=True)
@@ -179,7 +180,7 @@ def _validation_plateau(history: History, config: ControllerConfig) -> Fired | N
         return None
     return Fired(
         reason=f"{DOMAIN_MEAN} {rewards[-1]:.3f} has not exceeded its best, {rewards[best]:.3f} at step {steps[best]}, "
-        f"by {rise:g} in {num_since} validations",
+        f"by {rise:.2g} in {num_since} validations",
         numbers={
             "value": rewards[-1],
             "best": rewards[best],
@@ -189,10 +190,16 @@ def _validation_plateau(history: History, config: ControllerConfig) -> Fired | N
     )
 
 
+def _least_rise(history: History, config: ControllerConfig) -> float:
+    """Returns by how much a new best mean over domains must exceed the old one: the limit times the newest spread."""
+    validations = history.validations(DOMAIN_MEAN)
+    return config.limits.validation_plateau * validations[-1].spread if validations else 0.0
+
+
 def _futile_resets(history: History, config: ControllerConfig) -> Fired | None:
     """Fires at a plateau or a drop if the periods after the stage's last `patience` resets brought no new best by the
-    plateau's limit. A drop counts because resets to the best checkpoint could otherwise go on forever."""
-    rise, rewards = config.limits.validation_plateau, history.measured(DOMAIN_MEAN)
+    plateau's `_least_rise`. A drop counts because resets to the best checkpoint could otherwise go on forever."""
+    rise, rewards = _least_rise(history, config), history.measured(DOMAIN_MEAN)
     is_plateau = _validation_plateau(history, config) is not None
     is_drop_judged = config.validation_drop is not ControllerAction.ignore
     drop = _validation_drop(history, config) if is_drop_judged else None
@@ -205,7 +212,7 @@ def _futile_resets(history: History, config: ControllerConfig) -> Fired | None:
     what = f"{DOMAIN_MEAN} {rewards[-1]:.3f} is on a plateau again" if is_plateau or not drop else drop.reason
     return Fired(
         reason=f"{what}, and the last {num_resets} resets have not brought {'it' if is_plateau else DOMAIN_MEAN} above "
-        f"{peaks[best]:.3f} by {rise:g}",
+        f"{peaks[best]:.3f} by {rise:.2g}",
         numbers={"value": rewards[-1], "best": peaks[best], "num_resets": float(num_resets)},
     )
 

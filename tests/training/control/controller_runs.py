@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
 from typing import Any
 
 from nemo_prorl.config import (
@@ -21,13 +22,13 @@ NAMES = [watch.name for watch in WATCHES]
 
 def columns(first_step: int = 1, stage: str = "main", **series: Sequence[float | None]) -> list[Record]:
     """Returns one record per step from series of equal length. A double underscore stands for a slash; None leaves the
-    metric out.
+    metric out. Every mean score gets the standard deviation of scores of 0 and 1, unless it has one.
 
     Example: columns(objective__kl_to_reference=[0.1, None]) == [ {"step": 1, "stage": "main",
     "objective/kl_to_reference": 0.1}, {"step": 2, "stage": "main"}]
     """
     (length,) = {len(values) for values in series.values()}
-    return [
+    records = [
         {"step": first_step + index, "stage": stage}
         | {
             name.replace("__", "/"): values[index]
@@ -36,6 +37,14 @@ def columns(first_step: int = 1, stage: str = "main", **series: Sequence[float |
         }
         for index in range(length)
     ]
+    return [spread_of_zero_and_one(record) | record for record in records]
+
+
+def spread_of_zero_and_one(record: Record) -> Record:
+    means = {
+        name.replace("domain_mean_", ""): mean for name, mean in record.items() if name.endswith("score")
+    }
+    return {f"{name}_std": sqrt(max(0.0, mean * (1 - mean))) for name, mean in means.items()}
 
 
 def only(

@@ -30,6 +30,7 @@ METRICS = (
     "response/no_eos_share",
     "validation/domain_mean_score",
     "validation/math/score",
+    "validation/math/score_std",
     "validation/math/num_rollouts",
 )
 
@@ -200,8 +201,11 @@ def test_a_reset_by_hand_keeps_only_the_validation_of_the_weights_that_became_th
     for record in columns(validation__domain_mean_score=[0.9, 0.85], objective__kl_to_reference=[0.1, 0.2]):
         controller.observe(record)
     controller.note_reset(2)
-    assert controller.state()["series"] == {"validation/domain_mean_score": ((2, 0.85),)}
-    lower = columns(first_step=3, validation__domain_mean_score=[0.8, 0.7])
+    assert controller.state()["series"] == {
+        "validation/domain_mean_score": ((2, 0.85),),
+        "validation/score_std": ((2, pytest.approx(0.357, abs=1e-3)),),
+    }
+    lower = columns(first_step=3, validation__domain_mean_score=[0.82, 0.7])
     assert [controller.observe(record) is not None for record in lower] == [False, True]  # best is 0.85 now
 
 
@@ -261,7 +265,7 @@ def test_a_reset_that_really_happened_starts_the_history_afresh(
         (lambda: WatchLimitsConfig(kl_spike=1.0), "controller.limits.kl_spike=1.0 is out of range"),
         (lambda: WatchLimitsConfig(window=4), "controller.limits.window=4 is out of range"),
         (lambda: WatchLimitsConfig(no_eos=0.0), "controller.limits.no_eos=0.0 is out of range"),
-        (lambda: WatchLimitsConfig(validation_drop=1.0), "must be in [0, 1)"),
+        (lambda: WatchLimitsConfig(validation_drop=-0.1), "controller.limits.validation_drop=-0.1 is out"),
         (lambda: WatchLimitsConfig(effective_sample=1.0), "must be in (0, 1)"),
         (lambda: WatchLimitsConfig(max_nats=1e-4), "at least controller.limits.min_nats=0.001"),
     ],

@@ -51,7 +51,7 @@ SAME, NARROWER = (0.29, 0.29), (0.29, 0.04)
     ],
 )
 def test_the_best_validation_is_recent(means: tuple[float, ...], is_recent: bool) -> None:
-    validations = [Validation(10 * place, mean, 0.0002) for place, mean in enumerate(means)]
+    validations = [Validation(10 * place, mean, 0.0002, 0.5) for place, mean in enumerate(means)]
     is_fine, text = best_is_recent(validations)
     assert is_fine is is_recent
     if means == (0.3, 0.7, 0.6, 0.6, 0.6):
@@ -73,7 +73,7 @@ def simulated(
         if sharpens:
             now = (1 - share) * now + share * (chances > 0.3)
         right = rng.binomial(4, now)
-        means.append(Validation(step, float(right.mean()) / 4, 0.0))
+        means.append(Validation(step, float(right.mean()) / 4, 0.0, 0.5))
         solved.append(PassAt(step, 4, float((right > 0).mean()), num_prompts))
     return means, solved
 

@@ -97,11 +97,11 @@ DROP = {"patience": 2, "validation_drop_errors": 3.0}
         pytest.param([0.5, 0.4, 0.4], 100, [], id="within three standard errors, 0.21"),
         pytest.param([0.5, 0.25, 0.25], 100, [3], id="beyond them"),
         pytest.param([0.5, 0.4, 0.4], None, [3], id="an unknown number of rollouts: the margin alone"),
+        pytest.param([1.0, 0.98, 0.98], 100_000, [3], id="all right before"),
         pytest.param([0.3, 0.5, 0.45, 0.44, 0.43], 100_000, [5], id="a slow decline adds up"),
         pytest.param([0.0, 0.0, 0.0, 0.0], 100, [], id="nothing to lose"),
         pytest.param([0.5, NAN, 0.4, None, 0.4], 1000, [5], id="gaps do not count"),
         pytest.param([NAN, NAN, NAN], 1000, [], id="only NaN"),
-        pytest.param([-0.5, -0.9, -0.9], 1000, [3], id="scores outside [0, 1] have no known error"),
     ],
 )
 def test_validation_drop(
@@ -113,10 +113,11 @@ def test_validation_drop(
     assert made == [(step, "reset", "validation_drop") for step in fires_at]
 
 
-def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
+def test_the_domain_that_lost_the_most_standard_deviations_is_named() -> None:
     records = columns(
-        validation__math__score=[0.9, 0.7, 0.7],
-        validation__code__score=[0.2, 0.1, 0.1],
+        validation__math__score=[0.8, 0.6, 0.6],
+        validation__code__score=[20.0, 10.0, 10.0],
+        validation__code__score_std=[20.0, 20.0, 15.0],
         validation__stem__score=[0.5, 0.5, 0.5],
         validation__domain_mean_score=[0.53, 0.43, 0.43],
     )
@@ -124,13 +125,13 @@ def test_the_domain_that_lost_the_largest_share_of_its_best_is_named() -> None:
     decision = [controller.observe(record) for record in records][-1]
     assert decision is not None
     assert decision.reason == (
-        "validation/code/score 0.100 is 0.100 below its best, 0.200 at step 1; below 0.180 for 2 validations."
+        "validation/code/score 10.000 is 10.000 below its best, 20.000 at step 1; below 18.000 for 2 validations."
     )
     assert decision.numbers == {
-        "value": 0.1,
-        "best": 0.2,
+        "value": 10.0,
+        "best": 20.0,
         "best_step": 1.0,
-        "limit": pytest.approx(0.18),
+        "limit": pytest.approx(18.0),
         "standard_error": 0.0,
     }
 
@@ -283,7 +284,10 @@ def test_growth_along_a_power_of_the_step_is_no_spike_with_the_defaults(
 
 
 @pytest.mark.medium
-def test_a_run_that_stands_still_hardly_ever_looks_like_one_that_drops() -> None:
+@pytest.mark.parametrize(("lowest", "highest"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 0.01), (50.0, 60.0)])
+def test_whatever_its_scores_a_run_that_stands_still_hardly_ever_looks_like_one_that_drops(
+    lowest: float, highest: float
+) -> None:
     """Five domains of 60 prompts x 16 rollouts and 50 validations: at most one false alarm in 100 runs."""
     generator = np.random.default_rng(2)
     config = only("validation_drop")
@@ -293,8 +297,29 @@ def test_a_run_that_stands_still_hardly_ever_looks_like_one_that_drops() -> None
         names = [f"validation__domain{index}__score" for index in range(5)]
         counts = {name.replace("score", "num_rollouts"): [960] * 50 for name in names}
         series = {name: [float(value) for value in rewards[:, i]] for i, name in enumerate(names)}
-        num_false += len(decisions(columns(**series, **counts), config))
+        records = [rescaled(record, lowest, highest) for record in columns(**series, **counts)]
+        num_false += len(decisions(records, config))
     assert num_false <= 1
+
+
+def rescaled(record: dict[str, Any], lowest: float, highest: float) -> dict[str, Any]:
+    """Returns a record of scores of 0 and 1 as it is with other scores."""
+    means = {key: lowest + (highest - lowest) * record[key] for key in record if key.endswith("score")}
+    return record | means | {key: (highest - lowest) * record[key] for key in record if key.endswith("_std")}
+
+
+@pytest.mark.parametrize("watch", ["validation_drop", "validation_plateau", "futile_resets"])
+@pytest.mark.parametrize(("lowest", "highest"), [(-1.0, 1.0), (0.0, 0.01), (50.0, 60.0)])
+def test_decisions_do_not_depend_on_the_scale_of_the_scores(
+    watch: str, lowest: float, highest: float
+) -> None:
+    rewards = [0.3, 0.31, 0.5, 0.5, 0.49, 0.505, 0.51, 0.51, 0.44, 0.4, 0.3, 0.35, 0.36, 0.37, 0.37, 0.3, 0.2]
+    records, config = two_domains(rewards, rewards, num_rollouts=2000.0), only(watch, patience=1)
+    if watch == "futile_resets":
+        config = with_resets(patience=1)
+    made = decisions(records, config)
+    assert made
+    assert decisions([rescaled(record, lowest, highest) for record in records], config) == made
 
 
 # The mean that stands for the whole validation
