@@ -144,6 +144,7 @@ def starting_point(config: RunConfig) -> stages.StartingPoint:
     if start.is_resume:
         stages.check_same_run(config, run_dir)
         stages.check_not_beyond(config.trainer, start)
+    stages.check_decay(config.trainer, config.stage.name, start)
     check_same_factors(config, start)
     return start
 

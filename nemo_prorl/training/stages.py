@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from nemo_prorl.config import ConfigError, RunConfig, StageConfig, StartFrom, TrainerConfig
+from nemo_prorl.config import ConfigError, Decay, RunConfig, StageConfig, StartFrom, TrainerConfig
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.data.mix import PromptMix
 from nemo_prorl.distributed import Ranks
@@ -253,6 +253,19 @@ def check_not_beyond(trainer: TrainerConfig, start: StartingPoint) -> None:
         raise ConfigError(
             f"stage {state.stage} has taken {taken} steps already, and trainer.num_steps={wanted}: write "
             f"trainer.num_steps={taken} to end it now, or a larger number to train it further."
+        )
+
+
+def check_decay(trainer: TrainerConfig, stage: str, start: StartingPoint) -> None:
+    """Raises ConfigError if the learning rate would be 0 before the stage's last update. Its schedule counts updates
+    from the start of the first stage."""
+    state = start.state() if start.checkpoint is not None else RunState(stage=stage)
+    left = trainer.num_steps - (state.stage_step if start.is_resume else 0)
+    end = state.num_updates + left * trainer.updates_per_step
+    if trainer.decay is not Decay.constant and trainer.decay_updates < end:
+        raise ConfigError(
+            f"trainer.decay_updates={trainer.decay_updates} makes the learning rate 0 before stage {stage} ends, with "
+            f"update {end} of the run: write trainer.decay_updates={end}, or fewer trainer.num_steps."
         )
 
 

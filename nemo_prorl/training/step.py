@@ -81,6 +81,9 @@ class Stepper:
         if not config.algorithm.takes_kl_from_rewards:
             collection = _completed(collection, rows[0])
         refitted = self.refit(state, canary_limit=canary_limit)
+        if began_with and began_with == refitted.fingerprints:
+            rate = reports[-1].learning_rate
+            context.say(f"step {state.step + 1} has changed no weight, with a learning rate of {rate:.2g}")
         metrics = self._metrics(collection, reports, statistics, state)
         metrics |= refitted.metrics | {"objective/entropy_coefficient": coefficient}
         state.step += 1

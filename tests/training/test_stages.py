@@ -11,17 +11,20 @@ from typing import Any
 
 import pytest
 
+from nemo_prorl import run
 from nemo_prorl.config import (
     BestMode,
     CheckpointCallbackParams,
     ConfigError,
     ControllerConfig,
     DataConfig,
+    Decay,
     ExpManagerConfig,
     ResetTo,
     RunConfig,
     StageConfig,
     StartFrom,
+    TrainerConfig,
     ValidationConfig,
 )
 from nemo_prorl.run_folder.checkpoints import Checkpoint
@@ -156,6 +159,37 @@ def test_each_switch_of_a_stage_resets_its_own_part_only_and_a_resume_resets_not
     assert begun.stage_step == (20 if is_resume else 0)
     seen = begun.recent_prompts, begun.recent_informative
     assert seen == ((64.0, 9.0) if is_resume else (0.0, 0.0)), "of this stage's prompts"
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "done", "stage", "parent", "decay_updates", "end"),
+    [
+        pytest.param("", "", "a", "", 40, 40, id="new run"),
+        pytest.param("", "", "a", "", 39, 40, id="ends in the last step"),
+        pytest.param("a6", "", "a", "", 40, 40, id="resume"),
+        pytest.param("a6", "a", "b", "a", 64, 64, id="child"),
+        pytest.param("a6", "a", "b", "a", 40, 64, id="child of a stage that has decayed"),
+    ],
+)
+def test_a_learning_rate_that_would_be_0_before_the_last_update_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoints: str,
+    done: str,
+    stage: str,
+    parent: str,
+    decay_updates: int,
+    end: int,
+) -> None:
+    monkeypatch.setattr(run, "check_same_factors", lambda *_: None)  # these checkpoints have no weights
+    run_with(tmp_path, "", done)
+    for step in (int(name[1:]) for name in checkpoints.split()):
+        put_checkpoint(tmp_path, "a", step, stage_step=step, num_updates=4 * step)
+    asked = config(tmp_path, stage, parent)
+    asked.trainer = TrainerConfig(num_steps=10, decay=Decay.cosine, decay_updates=decay_updates)
+    is_0, words = decay_updates < end, rf"write trainer\.decay_updates={end}, or fewer"
+    with pytest.raises(ConfigError, match=words) if is_0 else nullcontext():
+        run.starting_point(asked)
 
 
 # At the parent's best checkpoint

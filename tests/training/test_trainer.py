@@ -171,6 +171,16 @@ def test_the_numbers_are_those_of_the_script(tmp_path: Path) -> None:
     assert {key: record[key] for key in expected} == pytest.approx(expected)
 
 
+def test_a_step_that_changes_no_weight_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path, num_steps=2)
+    run.on_phase = lambda phase: setattr(run.policy, "learning_rate", 0.0 if run.state.step else 0.5)
+    run.fit()
+    said = [line for line in capsys.readouterr().err.splitlines() if "changed no weight" in line]
+    assert [line.partition("step")[2] for line in said] == [
+        " 2 has changed no weight, with a learning rate of 0"
+    ]
+
+
 # Shaping and the entropy bonus
 
 

@@ -40,11 +40,12 @@ class TrainerConfig:
     """Learning rate of AdamW, after the warm-up and before any decay (ProRL: 2e-6, constant). 0: by the number of
     weights and the rank (docs/recipes.md)."""
     warmup_updates: int = 0
-    """Updates of linear warm-up from the start of the first stage."""
+    """Updates of linear warm-up from the start of the first stage; later stages have none."""
     decay: Decay = Decay.constant
     """Learning-rate schedule after the warm-up (ProRL: constant)."""
     decay_updates: int = 0
-    """Updates from the start of the first stage to the end of the decay; required unless decay is constant."""
+    """Updates from the start of the first stage to the end of the decay, at the earliest with the last update of this
+    stage; required unless decay is constant."""
     adam_beta1: float = 0.9
     """AdamW's decay rate of the first moment."""
     adam_beta2: float = 0.999
