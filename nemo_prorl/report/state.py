@@ -30,6 +30,7 @@ LAUNCHER = {
     "checking": ("checking", "checks its nodes since"),
     "training": ("starting", "starts its trainer since"),
     "requeued": ("waiting", "goes back to the queue since"),
+    "stopped": ("stopped", "is stopped by Slurm since"),
     "ended": ("stopped", "has ended since"),
 }
 """State that a job's launcher has noted -> the run's state until the job's trainer has begun, and the same in words."""
@@ -185,4 +186,6 @@ def _advice(run: RunFolder, word: str, jobs: Sequence[RunJob]) -> str:
     on = f"{again} {'goes on from the newest checkpoint' if run.newest_checkpoint else 'begins again'}"
     if any(one.state == NOT_KNOWN for one in jobs):
         on += ", unless a job of it is in the queue"
-    return f"mend that; then {on}" if word == "failed" else on
+    held = _launcher(run)
+    would_end_so_again = word == "failed" or (held and held.state == "stopped" and held.reason)
+    return f"mend that; then {on}" if would_end_so_again else on

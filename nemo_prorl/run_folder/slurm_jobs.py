@@ -39,7 +39,7 @@ class HoldingJob:
     """Name of the Slurm cluster; another cluster may have a job of the same number."""
     user: str
     state: str
-    """checking (doctor and reward service), training, requeued or ended."""
+    """checking (doctor and reward service), training, requeued, stopped (by Slurm, which may requeue it) or ended."""
     reason: str
     updated: float
     """When the state began, in seconds since 1970."""

@@ -66,10 +66,12 @@ class JobStart:
         )
         self.first_step = self.folder.newest_step()
         self.heeded_from_s = 0.0
+        self.end_s: float | None = None
         self.signals: set[int] = set()
         self.is_ending = False
         """Whether Slurm has told this process to end."""
         self.servers: list[Step] = []
+        self.trainer: Step | None = None
 
     def run(self) -> int:
         """Does all of it and returns the exit code."""
@@ -122,14 +124,14 @@ class JobStart:
     def prepare(self) -> None:
         """Says what the job is, and sets the variables that every step inherits."""
         self.say(f"{self.allocation}, from step {self.first_step}")
-        end_s = commands.end_of(self.allocation.job)
+        self.end_s = end_s = commands.end_of(self.allocation.job)
         lead_s = decisions.lead_time_s(
             read_text(Path(os.environ.get("JOB_SCRIPT", ""))), os.environ.get("SBATCH_SIGNAL", "")
         )
         self.heeded_from_s = decisions.heeded_from(self.began_s, end_s, lead_s)
         if self.heeded_from_s and end_s is not None:
             left = f"{end_s - self.began_s:.0f} s, no more than the {lead_s:.0f} s of --signal"
-            self.say(f"the job has {left}: it pauses before its end without that signal")
+            self.say(f"the job has {left}: it pauses before its end without that signal, after a step")
         node = commands.fields_of("node", self.allocation.nodes[0])
         made = allocation.rank_environment(
             os.environ,
@@ -166,17 +168,27 @@ class JobStart:
             commands.run("scancel", "--signal=USR1", self.allocation.job)
         if signal.SIGTERM in self.signals:
             self.folder.close_service()
-            self.folder.note_reason("SIGTERM came: the job ends when its ranks have ended")
+            self.folder.note_state(decisions.STOPPED, self.why_stopped())
+            if (
+                self.trainer
+            ):  # that of `scancel --batch` has come to this process only; srun passes SIGUSR1 on
+                self.trainer.send(signal.SIGUSR1)
             self.signals.remove(signal.SIGTERM)
             self.is_ending = True
 
+    def why_stopped(self) -> str:
+        has_new_step = self.folder.newest_step() > self.first_step
+        return decisions.why_stopped(
+            now_s=time.time(), began_s=self.began_s, end_s=self.end_s, has_new_step=has_new_step
+        )
+
     def wait(self, step: Step) -> decisions.StepEnd:
-        """Waits for a step. Raises End if Slurm ends the job meanwhile."""
+        """Waits for a step. Raises End if Slurm ends the job meanwhile, and the stage is not done."""
         while step.code is None:
             self.pause()
         end = step.end()
         self.pause(0)
-        if self.is_ending:
+        if self.is_ending and not self.folder.marker("done").exists():
             raise End(JobDecision(STOP, "Slurm ends the job"))
         return end
 
@@ -258,7 +270,7 @@ class JobStart:
         options = [f"--nodes={len(sizes.nodes)}", f"--ntasks={sizes.world_size}"]
         options += [f"--ntasks-per-node={sizes.ranks_per_node}", f"--cpus-per-task={sizes.cpus_per_rank}"]
         options += ["--mpi=none", "--label", "--kill-on-bad-exit=1", "--distribution=block:block"]
-        trainer = self.step(
+        self.trainer = trainer = self.step(
             "CONTAINER", "train", options, ["bash", "slurm/rank.sh", "train", *self.overrides]
         )
         seen_s = time.time()
@@ -266,7 +278,7 @@ class JobStart:
             self.pause()
             seen_s = time.time() if self.folder.is_there() else seen_s
             if time.time() - seen_s > LATE_S:
-                trainer.stop()
+                trainer.send(signal.SIGTERM)  # srun kills the ranks
                 trainer.end()
                 return JobDecision(FAIL, f"{self.folder.path} was deleted while the job trained in it")
         end = self.wait(trainer)
@@ -296,7 +308,10 @@ class JobStart:
                 self.folder.mark_failed(decision.why)
         else:
             self.say(decision.why or "done")
-        self.folder.note_state(decisions.ENDED, decision.why or "done")
+        if decision.what == STOP:
+            self.folder.note_state(decisions.STOPPED, self.why_stopped())
+        else:
+            self.folder.note_state(decisions.ENDED, decision.why or "done")
         return {decisions.DONE: 0, STOP: 143}.get(decision.what, 1)
 
     def requeue(self, decision: JobDecision) -> int:

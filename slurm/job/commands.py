@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import threading
@@ -119,5 +118,5 @@ class Step:
             self._reader.join(timeout=5)
         return StepEnd(code=self.code or 0, last_words=self._words[-1] if self._words else "")
 
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+    def send(self, number: int) -> None:
+        self._process.send_signal(number)

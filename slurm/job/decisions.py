@@ -11,8 +11,8 @@ GO_ON, WAIT, DONE, REQUEUE, FAIL, REFUSE, STOP = "go on", "wait", "done", "reque
 """Kinds of decisions. FAIL marks the stage as failed; REFUSE ends the job and leaves the run's folder as it is; STOP:
 Slurm ends the job."""
 
-CHECKING, TRAINING, REQUEUED, ENDED = "checking", "training", "requeued", "ended"
-"""States of a job in RUN/slurm/job.json."""
+CHECKING, TRAINING, REQUEUED, STOPPED, ENDED = "checking", "training", "requeued", "stopped", "ended"
+"""States of a job in RUN/slurm/job.json. Only ENDED gives up the folder: what Slurm stops, it may requeue."""
 
 FOLDER_KEY = "exp_manager.explicit_log_dir"
 EARLY_S = 90.0
@@ -232,6 +232,14 @@ def after_signal(came_s: float | None, heeded_from_s: float) -> JobDecision:
     if came_s is None or came_s < heeded_from_s:
         return JobDecision(GO_ON)
     return JobDecision(REQUEUE, "SIGUSR1 came before training: paused")
+
+
+def why_stopped(*, now_s: float, began_s: float, end_s: float | None, has_new_step: bool) -> str:
+    """Returns why Slurm would stop the same submission again; empty if it may go on. Times are in seconds since 1970;
+    end_s: the job's time limit."""
+    if end_s is None or now_s < end_s - 1 or has_new_step:
+        return ""
+    return f"no step fitted into the {end_s - began_s:.0f} s that the job had: raise --time"
 
 
 def after_training(*, is_done: bool, failure: str, code: int) -> JobDecision:

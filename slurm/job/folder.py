@@ -98,10 +98,6 @@ class Folder:
             self._record.update(state=state, reason=reason)
             self.write(self.path / "slurm" / "job.json", json.dumps(self._dated()))
 
-    def note_reason(self, reason: str) -> None:
-        """Writes into job.json what has happened while the job's state stays as it is."""
-        self.note_state(self._record.get("state", ""), reason)
-
     def _dated(self) -> dict[str, Any]:
         return {**self._record, "updated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 

@@ -159,10 +159,11 @@ def test_a_process_of_this_machine_that_holds_the_lock_is_alive(folder: Path) ->
     assert read_status(folder).state == "stopped"
 
 
-CHECKS, STARTS, WENT = (
+CHECKS, STARTS, WENT, STOPPED = (
     "checks its nodes since 3 min",
     "starts its trainer since 3 min",
     "goes back to the queue since 3 min",
+    "is stopped by Slurm since 3 min: crashed",
 )
 ON = "submit again: it goes on from the newest checkpoint"
 UNLESS = f"{ON}, unless a job of it is in the queue"
@@ -190,6 +191,8 @@ UNLESS = f"{ON}, unless a job of it is in the queue"
         ("requeued", queue(j35="PENDING BeginTime"), (900, "paused"), "waiting", WENT, ""),
         ("requeued", DOWN, (900, "paused"), "waiting", WENT, ""),
         ("requeued", queue(), (900, "paused"), "stopped", WENT, ON),
+        ("stopped", queue(j35="PENDING BeginTime"), (900, "paused"), "waiting", STOPPED, ""),
+        ("stopped", queue(j35="TIMEOUT"), (900, ""), "stopped", STOPPED, f"mend that; then {ON}"),
         ("ended", queue(), (900, "no GPU."), "stopped", "has ended since 3 min: crashed", ON),
         ("ended", DOWN, (900, "no GPU."), "stopped", "has ended since 3 min: crashed", UNLESS),
     ],
@@ -203,7 +206,7 @@ def test_a_run_whose_job_began(
     note: str,
     advice: str,
 ) -> None:
-    hold(folder, launcher, reason="crashed." if launcher == "ended" else "")
+    hold(folder, launcher, reason="crashed." if launcher in ("stopped", "ended") else "")
     began_s, end = process
     live(folder, ("run2", (began_s - 20) / 3600, end), age_s=20, job="35")
     found = read_status(folder, asked)

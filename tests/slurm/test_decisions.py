@@ -214,6 +214,17 @@ def test_markers_decide_and_exit_codes_do_not(seen: tuple[bool, str, int], expec
 
 
 @pytest.mark.parametrize(
+    ("end_s", "has_new_step", "is_short"),
+    [(160.0, False, True), (160.0, True, False), (1000.0, False, False), (None, False, False)],
+)
+def test_only_a_job_whose_whole_time_brought_no_step_is_too_short(
+    end_s: float | None, has_new_step: bool, is_short: bool
+) -> None:
+    why = of.why_stopped(now_s=165.0, began_s=100.0, end_s=end_s, has_new_step=has_new_step)
+    assert why == ("no step fitted into the 60 s that the job had: raise --time" if is_short else "")
+
+
+@pytest.mark.parametrize(
     ("step", "num_idle", "maximum", "what"),
     [(9, 0, 0, REQUEUE), (8, 1, 3, REQUEUE), (8, 3, 3, REQUEUE), (8, 4, 3, FAIL), (8, 1, 0, FAIL)],
 )

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +15,8 @@ import pytest
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.lock import alone_in
 from slurm.job import commands
-from slurm.job.__main__ import JobStart
-from slurm.job.decisions import ENDED, TRAINING, Answer
+from slurm.job.__main__ import End, JobStart
+from slurm.job.decisions import ENDED, STOP, STOPPED, TRAINING, Answer, JobDecision, StepEnd
 from slurm.job.folder import Folder
 
 RECORD = {
@@ -55,6 +56,8 @@ def test_a_job_that_has_not_said_that_it_ended_holds_the_folder(tmp_path: Path) 
     other.note_state(ENDED, "mine")
     other.close_service()
     assert json.loads((tmp_path / "slurm" / "job.json").read_text())["state"] == TRAINING
+    folder.note_state(STOPPED)
+    assert [holder.job for holder in other.holders()] == ["7"], "Slurm may have requeued it"
     folder.note_state(ENDED, "done")
     assert other.holders() == []
     record = json.loads((tmp_path / "slurm" / "job.json").read_text())
@@ -161,17 +164,46 @@ def test_a_folder_without_room_is_said_and_a_probe_leaves_nothing(tmp_path: Path
     assert "cannot be written" in folder.unwritable()
 
 
-def test_a_launcher_that_is_told_to_end_has_not_ended_while_its_ranks_run(tmp_path: Path) -> None:
+@pytest.fixture
+def told_to_end(tmp_path: Path) -> JobStart:
+    """A launcher that trains, and gets SIGTERM after 58 s, which is all the time that its job has."""
     job = object.__new__(JobStart)  # outside of Slurm
+    job.stage, job.say = "run1", lambda _: None  # type: ignore[method-assign]
     job.folder, job.signals, job.is_ending = held(tmp_path), {signal.SIGTERM}, False
+    job.first_step, job.began_s, job.end_s = 0, time.time() - 58, time.time()
+    job.trainer = SimpleNamespace(code=0, end=lambda: StepEnd(0), send=lambda _: None)  # type: ignore[assignment]
     job.folder.note_state(TRAINING)
-    job.pause(0)
-    record = json.loads((tmp_path / "slurm" / "job.json").read_text())
-    assert job.is_ending
-    assert record["state"] == TRAINING
-    assert "SIGTERM" in record["reason"]
+    return job
+
+
+def record_of(run_dir: Path) -> tuple[str, str]:
+    record = json.loads((run_dir / "slurm" / "job.json").read_text())
+    return record["state"], record["reason"]
+
+
+def test_a_launcher_that_is_told_to_end_keeps_the_folder_and_says_why(
+    told_to_end: JobStart, tmp_path: Path
+) -> None:
+    """Slurm may kill it before its ranks have ended."""
+    too_short = "no step fitted into the 58 s that the job had: raise --time"
+    told_to_end.pause(0)
+    assert told_to_end.is_ending
+    assert record_of(tmp_path) == (STOPPED, too_short)
+    assert (told_to_end.folder.reward / "over").exists()
+    assert told_to_end.finish(JobDecision(STOP)) == 143
+    assert record_of(tmp_path) == (STOPPED, too_short)
+    (tmp_path / "checkpoints" / "step-00000001-run1").mkdir(parents=True)
+    told_to_end.finish(JobDecision(STOP))
+    assert record_of(tmp_path) == (STOPPED, "")
     assert Folder(str(tmp_path), "run1", "8").holders(), "the folder is not free"
-    assert (job.folder.reward / "over").exists()
+
+
+def test_a_stage_that_is_done_is_done_although_the_launcher_was_told_to_end(told_to_end: JobStart) -> None:
+    assert told_to_end.trainer
+    with pytest.raises(End):
+        told_to_end.wait(told_to_end.trainer)
+    told_to_end.folder.marker("done").touch()
+    assert told_to_end.wait(told_to_end.trainer) == StepEnd(0)
 
 
 def test_a_node_that_was_left_out_stays_out_when_another_is(

@@ -35,6 +35,7 @@ JOBS: dict[str, dict[str, str]] = {
     "usr1": {"FATE": "waiting,done"},
     "preempted": {"FATE": "waiting,done"},
     "dead node": {"FATE": "waiting,done"},
+    "told to end": {"FATE": "waiting"},
     "faulty node": {"FATE": "faulty,done"},
 }
 """The jobs that start at once, because most of a job's time is spent waiting for Slurm."""
@@ -244,13 +245,29 @@ def test_a_node_with_a_fault_is_named_and_left_out(runs: dict[str, Run]) -> None
     assert node not in run.nodes(1)
 
 
-def test_a_dead_node_brings_the_job_back_to_the_queue(runs: dict[str, Run]) -> None:
+def test_sigterm_to_the_launcher_alone_ends_the_ranks(runs: dict[str, Run]) -> None:
+    """As by `scancel --batch`. Their step is saved."""
+    run = runs["told to end"]
+    run.wait_for_ranks()
+    run.cluster.run("scancel", "--batch", "--signal=TERM", run.job)
+    assert run.end().startswith("FAILED 143:")
+    assert list(run.folder.glob("checkpoints/step-*"))
+    record = json.loads((run.folder / "slurm" / "job.json").read_text())
+    assert (record["state"], record["reason"]) == ("stopped", "")
+
+
+def test_a_dead_node_brings_the_job_back_to_the_queue_with_its_folder(runs: dict[str, Run]) -> None:
     run = runs["dead node"]
     run.wait_for_ranks()
     node = run.nodes()[-1]
     run.cluster.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     # It would come back at once and get the job while the job's earlier start is still being cleaned up there.
     run.cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    run.cluster.wait(run.job, until={"PENDING"})
+    second = Run(run.cluster, run.folder, run.python)
+    second.submit(launcher="run2_8k", FATE="done")
+    assert second.end() == "FAILED 1:0"
+    assert f"run2: job {run.job} waits in the queue to go on in {run.folder}" in run.log()
     assert run.end() == "COMPLETED 0:0"
     assert run.cluster.states(run.job)["Restarts"] == "1"
     assert run.lives() == 2
@@ -263,7 +280,10 @@ def test_a_job_shorter_than_the_lead_time_of_its_signal_does_not_pause_at_its_st
     run = Run(cluster, tmp_path, stub)
     run.submit(options=("--time=3",), FATE="done")
     assert run.end() == "COMPLETED 0:0"
-    assert "no more than the 600 s of --signal: it pauses before its end without that signal" in run.log()
+    assert (
+        "no more than the 600 s of --signal: it pauses before its end without that signal, after a step"
+        in run.log()
+    )
     environment = run.ranks()[0]["environment"]
     assert 0 < float(environment["SLURM_JOB_END_TIME"]) - float(environment["PRORL_HEED_USR1_FROM"]) < 180
 
