@@ -52,8 +52,8 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
     group_mean: R_i - mean(R) (Dr. GRPO, arXiv 2503.20783).
     leave_one_out: R_i - mean of the others, which is n / (n - 1) times group_mean (RLOO, arXiv 2402.14740 section 3.2).
     batch_std: R_i - mean(R), which `batch_normalised` then normalises.
-    maxrl: (R_i - mean(R)) / mean(R) (MaxRL, arXiv 2602.02710); 0 if the mean is not positive. The divisor is at least
-    1 / n, the smallest mean of rewards of 0 and 1, so that penalties cannot bring it near 0.
+    maxrl: (R_i - mean(R)) / (mean(R) - min(R)) (MaxRL, arXiv 2602.02710, whose rewards are 0 and 1). Measured from the
+    lowest one, scores of -1 and 1 mean the same, and with penalties no advantage exceeds n - 1.
 
     Exactly 0 everywhere when the rewards are all equal or n is 1. Raises ValueError on a reward
     that is NaN or infinite.
@@ -76,8 +76,7 @@ def group_advantages(rewards: Sequence[float], kind: Advantage) -> _Values:
         case Advantage.group_mean | Advantage.batch_std:
             return deviations
         case Advantage.maxrl:
-            mean = values.mean()
-            return deviations / max(mean, 1 / values.size) if mean > 0 else np.zeros(values.shape)
+            return deviations / max(offsets.mean(), STD_EPSILON)
 
 
 def batch_normalised(advantages: Sequence[_Values], num_tokens: Sequence[IntArray]) -> list[_Values]:

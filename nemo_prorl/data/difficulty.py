@@ -8,36 +8,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-UNKNOWN_SCORE = 0.5
-"""What a row counts as that was drawn and never graded: it weighs the most."""
 EPSILON = 0.05
-"""Added to every weight: roots are at most 0.5."""
+"""Added to every weight, which is at most 0.5 without it."""
 RETEST = 0.1
 """Share of the draws that take the row sampled the longest ago."""
 
 
-def draw_weights(scores_N: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns sqrt(q (1 - q)) + EPSILON for each mean score q in [0, 1]; NaN counts as UNKNOWN_SCORE.
+def draw_weights(spreads_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns 0.5 s / max(s) + EPSILON for each standard deviation s of a row's scores; NaN, which was never graded,
+    weighs the most.
 
-    The root is the standard deviation of rewards 0 and 1, which is the scale of the group's advantages before they are
-    normalised (GRPO, arXiv 2402.03300); it vanishes for groups that dynamic sampling leaves out. It is an upper bound
-    for other rewards in [0, 1].
+    It is the scale of the group's advantages before they are normalised (GRPO, arXiv 2402.03300), and vanishes for
+    groups that dynamic sampling leaves out. For scores of 0 and 1 with the mean q it is sqrt(q (1 - q)).
     """
-    known_N = np.where(np.isnan(scores_N), UNKNOWN_SCORE, scores_N)
-    return np.sqrt(known_N * (1.0 - known_N)) + EPSILON
+    is_known_N = ~np.isnan(spreads_N)
+    largest = np.max(spreads_N, initial=0.0, where=is_known_N) or 1.0
+    return np.where(is_known_N, 0.5 * spreads_N / largest, 0.5) + EPSILON
 
 
 class RowHistory:
-    """How often each row of a file was drawn, in which order the last time, and its mean score then."""
+    """How often each row of a file was drawn, in which order the last time, and the spread of its scores then."""
 
     def __init__(self, num_rows: int) -> None:
         self._visits_N: NDArray[np.int64] = np.zeros(num_rows, np.int64)
         self._turns_N: NDArray[np.int64] = np.full(num_rows, -1)
-        self._scores_N: NDArray[np.float64] = np.full(num_rows, np.nan)
+        self._spreads_N: NDArray[np.float64] = np.full(num_rows, np.nan)
         self._is_fit_N = np.full(num_rows, True)
         """False: too long to be drawn again."""
         self._num_out_N: NDArray[np.int64] = np.zeros(num_rows, np.int64)
-        """Draws whose score is not known yet: the row is being sampled."""
+        """Draws whose scores are not known yet: the row is being sampled."""
         self._num_turns = 0
 
     def num_visits(self, row: int) -> int:
@@ -59,17 +58,17 @@ class RowHistory:
         """Notes that the row is being sampled, which `state` does not contain."""
         self._num_out_N[row] += 1
 
-    def note(self, row: int, score: float | None) -> None:
-        """Notes the mean score, in [0, 1], of a row that was sampled; None if it was not graded."""
+    def note(self, row: int, spread: float | None) -> None:
+        """Notes the standard deviation of the scores of a row that was sampled; None if it is not known."""
         self._num_out_N[row] -= 1
-        if score is not None:
-            self._scores_N[row] = round(score, 4)  # as it is saved
+        if spread is not None:
+            self._spreads_N[row] = round(spread, 6)  # as it is saved, and 0 for equal fractions
 
     def choose(self, generator: np.random.Generator) -> int:
         """Returns a row: with probability RETEST the one whose last draw is the longest ago, otherwise one by its
         weight. Rows that are being sampled are not chosen while there are others."""
         is_free_N = self._is_fit_N & (self._num_out_N == 0)
-        weights_N = np.where(is_free_N, draw_weights(self._scores_N), 0.0)
+        weights_N = np.where(is_free_N, draw_weights(self._spreads_N), 0.0)
         if generator.random() < RETEST or not is_free_N.any():
             candidates_N = is_free_N if is_free_N.any() else self._is_fit_N
             return int(np.argmin(np.where(candidates_N, self._turns_N, self._num_turns)))
@@ -77,13 +76,13 @@ class RowHistory:
 
     def state(self) -> dict[str, list[Any]]:
         """Returns what `restore` needs, as JSON-serialisable data: rows in the order of their last draw, how often each
-        was drawn, and its score. It lacks which rows are being sampled."""
+        was drawn, and its spread. It lacks which rows are being sampled."""
         rows = np.argsort(self._turns_N, kind="stable")[np.count_nonzero(self._turns_N < 0) :]
-        scores = [None if np.isnan(score) else float(score) for score in self._scores_N[rows]]
+        spreads = [None if np.isnan(spread) else float(spread) for spread in self._spreads_N[rows]]
         return {
             "rows": rows.tolist(),
             "visits": self._visits_N[rows].tolist(),
-            "scores": scores,
+            "spreads": spreads,
             "too_long": np.flatnonzero(~self._is_fit_N).tolist(),
         }
 
@@ -91,7 +90,7 @@ class RowHistory:
         """Continues from `state`."""
         rows = np.array(state["rows"], dtype=np.int64)
         self._visits_N[rows] = state["visits"]
-        self._scores_N[rows] = np.array(state["scores"], dtype=np.float64)  # None becomes NaN
+        self._spreads_N[rows] = np.array(state["spreads"], dtype=np.float64)  # None becomes NaN
         self._turns_N[rows] = np.arange(len(rows))
         self._num_turns = len(rows)
         self._is_fit_N[np.array(state["too_long"], dtype=np.int64)] = False

@@ -6,7 +6,6 @@ import hashlib
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -132,12 +131,11 @@ class PromptMix:
         self._again = [*prompts, *self._again]
 
     def note(self, groups: Sequence[RolloutGroup]) -> None:
-        """Notes how hard prompts were that have been sampled: the mean score of each, before shaping. A score outside
-        of [0, 1], such as -1 for a wrong answer, counts as the nearer end."""
+        """Notes how much prompts teach that have been sampled: the spread of each one's scores, before shaping."""
         for group in groups:
             path, row = self._sampled.pop(group.prompt.uid)
-            scores = [min(max(member.verdict.score or 0.0, 0.0), 1.0) for member in group.members]
-            self._histories[path].note(row, fmean(scores) if scores else None)
+            scores = [member.verdict.score or 0.0 for member in group.members]
+            self._histories[path].note(row, float(np.std(scores)) if len(scores) > 1 else None)
 
     def state(self) -> dict[str, Any]:
         """Returns the position as JSON-serialisable data, keyed by the content of the files."""

@@ -32,7 +32,7 @@ def test_equals_the_formula(rewards, kind):
         Advantage.group_mean: [r - mean for r in rewards],
         Advantage.leave_one_out: [r - (total - r) / (n - 1) for r in rewards],
         Advantage.batch_std: [r - mean for r in rewards],
-        Advantage.maxrl: [(r - mean) / max(mean, 1 / n) if mean else 0.0 for r in rewards],
+        Advantage.maxrl: [(r - mean) / ((mean - min(rewards)) or 1) for r in rewards],
     }[kind]
     assert group_advantages(rewards, kind).tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
@@ -70,9 +70,22 @@ def test_maxrl_follows_the_log_of_the_pass_rate(n):
         assert found[Advantage.group_mean] == pytest.approx(1 - 1 / n, rel=1e-9)
 
 
-def test_maxrl_is_bounded_and_ignores_groups_of_penalties():
-    assert not group_advantages([-1.0, -0.5, 0.0], Advantage.maxrl).any()
-    assert np.abs(group_advantages([1.0, -0.99, 0.0, 0.0], Advantage.maxrl)).max() <= 4
+@pytest.mark.parametrize("num_right", range(1, 16))
+def test_maxrl_is_the_same_whatever_a_wrong_answer_scores(num_right):
+    expected = group_advantages([1.0] * num_right + [0.0] * (16 - num_right), Advantage.maxrl)
+    for wrong, right in ((-1.0, 1.0), (0.1, 1.0), (0.0, 10.0)):
+        rewards = [right] * num_right + [wrong] * (16 - num_right)
+        assert group_advantages(rewards, Advantage.maxrl) == pytest.approx(expected)
+
+
+@given(rewards=REWARDS, penalty=st.floats(-2.0, 0.0), kind=st.sampled_from(Advantage))
+@settings(deadline=None)
+def test_a_group_whose_rewards_differ_teaches(rewards, penalty, kind):
+    """So that groups which are kept by their rewards do not fill a step in vain. maxrl stays below n."""
+    rewards = [rewards[0] + penalty, *rewards[1:]]
+    advantages = group_advantages(rewards, kind)
+    assert advantages.any() == (len(set(rewards)) > 1)
+    assert kind is not Advantage.maxrl or np.abs(advantages).max() < len(rewards)
 
 
 def test_rounding_noise_does_not_become_a_signal():

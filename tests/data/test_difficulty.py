@@ -13,12 +13,12 @@ from nemo_prorl.data import difficulty
 from nemo_prorl.data.difficulty import RowHistory, draw_weights
 
 
-def history(*scores: float | None) -> RowHistory:
+def history(*spreads: float | None) -> RowHistory:
     """Returns the history of rows that were drawn in their order and scored."""
-    made = RowHistory(len(scores))
-    for row, score in enumerate(scores):
+    made = RowHistory(len(spreads))
+    for row, spread in enumerate(spreads):
         made.draw(row)
-        made.note(row, score)
+        made.note(row, spread)
     return made
 
 
@@ -29,15 +29,20 @@ def frequencies(of: RowHistory, *, retest: float, count: int = 20_000) -> NDArra
         return np.bincount([of.choose(generator) for _ in range(count)], minlength=6) / count
 
 
-def test_weights_are_the_deviation_of_rewards_0_and_1_and_epsilon() -> None:
-    scores = np.array([0.0, 1.0, 0.5, 0.2, 0.8, np.nan])
-    assert draw_weights(scores) == pytest.approx([0.05, 0.05, 0.55, 0.45, 0.45, 0.55])
-    rewards = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
-    assert draw_weights(np.array([rewards.mean()])) - 0.05 == pytest.approx([rewards.std()])
+@pytest.mark.parametrize("scale", [1.0, 2.0, 0.01])
+def test_weights_are_the_relative_deviations_and_epsilon(scale: float) -> None:
+    spreads = scale * np.array([0.0, 0.5, 0.4, np.nan])
+    assert draw_weights(spreads) == pytest.approx([0.05, 0.55, 0.45, 0.55])
+
+
+def test_rows_of_which_none_teaches_weigh_the_same() -> None:
+    equal = history(*[float(np.std([score] * 16)) for score in (0.0, 0.1, 1 / 3, 0.7)])
+    assert frequencies(equal, retest=0.0)[:4] == pytest.approx([0.25] * 4, abs=0.012)
+    assert draw_weights(np.array([np.nan, np.nan])) == pytest.approx([0.55, 0.55])
 
 
 def test_rows_are_drawn_as_often_as_they_weigh() -> None:
-    made = history(0.0, 0.2, 0.5, 1.0, None, 0.5)
+    made = history(0.0, 0.4, 0.5, 0.0, None, 0.5)
     made.leave_out(5)
     weights = np.array([0.05, 0.45, 0.55, 0.05, 0.55, 0.0])
     expected = weights / weights.sum()
@@ -62,12 +67,12 @@ def test_a_row_that_is_always_solved_is_never_lost(monkeypatch: pytest.MonkeyPat
     retest, bound how long that takes on average."""
     monkeypatch.setattr(difficulty, "EPSILON", 1e-9)
     monkeypatch.setattr(difficulty, "RETEST", 0.2)
-    made, generator = history(*[1.0] * 5, *[0.5] * 5), np.random.default_rng(1)
+    made, generator = history(*[0.0] * 5, *[0.5] * 5), np.random.default_rng(1)
     drawn = []
     for _ in range(1000):
         row = made.choose(generator)
         made.draw(row)
-        made.note(row, 1.0 if row < 5 else 0.5)
+        made.note(row, 0.0 if row < 5 else 0.5)
         drawn.append(row)
     gaps = np.diff([turn for turn, row in enumerate(drawn) if row == 0])
     assert 10 < gaps.mean() < 60
@@ -75,12 +80,12 @@ def test_a_row_that_is_always_solved_is_never_lost(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_history_goes_on_after_json_as_without_it() -> None:
-    made, now = history(0.3, None, 1.0, 0.123456789, 0.0, 1.0), []
+    made, now = history(0.3, None, 0.5, 0.123456789, 0.0, 0.5), []
     made.leave_out(1)
     saved = RowHistory(6)
     saved.restore(json.loads(json.dumps(made.state())))
     assert saved.state() == made.state()
-    assert made.state()["scores"] == [0.3, None, 1.0, 0.1235, 0.0, 1.0]
+    assert made.state()["spreads"] == [0.3, None, 0.5, 0.123457, 0.0, 0.5]
     for of in (made, saved):
         generator = np.random.default_rng(5)
         turns = []

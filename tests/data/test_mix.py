@@ -214,21 +214,24 @@ def test_a_file_that_a_stage_leaves_out_goes_on_in_the_next_one(write_file: Writ
     between.take(3)
     assert later.restore(json.loads(json.dumps(between.state()))) == []
     assert sorted(later.state()["read"].values()) == [3, 5]
-    known = [history["scores"] for history in later.state()["histories"].values()]
+    known = [history["spreads"] for history in later.state()["histories"].values()]
     assert sorted(known, key=len) == [[None] * 3, [0.5] * 5]
     assert [uid for uid in uids(later.take(8)) if uid[0] == "a"] == uids(first.take(4))
 
 
-def test_a_row_counts_as_solved_half_of_the_time_whatever_a_wrong_answer_scores(
-    write_file: WriteFile,
+@pytest.mark.parametrize(
+    ("scores", "spread"), [([-1.0, 1.0], 1.0), ([0.0, 1.0], 0.5), ([0.5, 0.5], 0.0), ([None, 1.0], None)]
+)
+def test_a_row_is_known_by_the_spread_of_its_scores_before_shaping(
+    write_file: WriteFile, scores: list[float | None], spread: float | None
 ) -> None:
-    """With scores of -1 and 1 the mean alone would say that no answer was right."""
-    for scores, known in (([-1.0, 1.0], 0.5), ([0.0, 1.0], 0.5), ([2.0, 0.5], 0.75), ([-3.0, -1.0], 0.0)):
-        mixed = mix({write_file("a", 1): 1.0})
-        (prompt,) = mixed.take(1)
-        mixed.note([replace(make_group("any", scores), prompt=prompt)])
-        (history,) = mixed.state()["histories"].values()
-        assert history["scores"] == [known]
+    mixed = mix({write_file("a", 1): 1.0})
+    (prompt,) = mixed.take(1)
+    group = make_group("any", scores)
+    punished = replace(group.members[0], reward=-7.0)
+    mixed.note([replace(group, prompt=prompt, members=(punished, *group.members[1:]))])
+    (history,) = mixed.state()["histories"].values()
+    assert history["spreads"] == [spread]
 
 
 def test_prompts_are_rendered_by_the_chat_template(tokenizer: CharacterTokenizer) -> None:

@@ -27,7 +27,8 @@ class AlgorithmConfig:
     """How rewards become advantages. group_std: minus the group's mean, divided by its standard deviation (ProRL eq.
     2); group_mean: minus the group's mean (Dr. GRPO); leave_one_out: minus the mean of the other rollouts (RLOO);
     batch_std: group_mean, normalised over all response tokens of the step (REINFORCE++-baseline, ProRL v2); maxrl:
-    group_mean divided by the group's mean, which maximises the log of the pass rate as num_rollouts grows (MaxRL)."""
+    group_mean divided by the mean's distance to the lowest reward, which for rewards of 0 and 1 maximises the log of
+    the pass rate as num_rollouts grows (MaxRL)."""
     objective: Objective = Objective.clip
     """clip: PPO's clipped surrogate (ProRL eq. 1), which stops the gradient of clipped tokens; cispo: the
     log-probability, weighted by the clipped ratio as a constant (MiniMax-M1); dppo: the ratio times the advantage,

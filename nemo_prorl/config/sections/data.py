@@ -23,9 +23,9 @@ class DataConfig:
     enough where all weights are the same."""
     mix: DataMix = DataMix.uniform
     """How problems are drawn within their file. uniform: each once an epoch. difficulty: after the first epoch, with
-    the weight sqrt(q (1 - q)) + 0.05, where q is the mean score when a problem was last sampled, each score clipped to
-    [0, 1]; the ones that the policy solves half of the time return most often. A tenth of the draws take the problem
-    sampled the longest ago, so that none is lost."""
+    the weight 0.5 s + 0.05, where s is the standard deviation of a problem's scores when it was last sampled over the
+    file's largest; the ones that the policy solves half of the time return most often. A tenth of the draws take the
+    problem sampled the longest ago, so that none is lost."""
     validation: list[str] = field(default_factory=list)
     """Held-out files, for validation."""
 
