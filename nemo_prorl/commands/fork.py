@@ -115,12 +115,13 @@ def _train(runs: Sequence[ArmRun], run_dir: Path, out: Path, *, num_ranks: int) 
     """Trains what is not finished, one after the other. Returns the exit code of the first that neither finished nor
     failed for good, else 0."""
     from nemo_prorl.cluster.local_ranks import run_ranks
-    from nemo_prorl.questions.table import cost_sentence, unfinished
+    from nemo_prorl.questions.table import cost_sentence, results_of, unfinished
     from nemo_prorl.reward_sources.service import reward_service
     from nemo_prorl.run_folder.run import RunFolder
 
     if not (left := unfinished(runs)):
         return 0
+    results_of(runs)  # raises now what would otherwise stop the table at the end
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, which pauses the arm that trains
     num_steps = left[0].config.trainer.num_steps
     step_s = RunFolder(run_dir).recent_step_s(20)

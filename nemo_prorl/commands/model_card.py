@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation import results, tables
 from nemo_prorl.run_folder.checkpoints import STATE_FILE
 from nemo_prorl.run_folder.difficulty import read_rewards
@@ -112,7 +113,7 @@ def _held_out(state: Mapping[str, Any], run_dir: Path) -> Iterator[str]:
     yield from _section(f"Held-out scores at step {last['step']}", ("metric", "value"), rows)
     try:
         rewards = list(read_rewards(run_dir, state["stage"], last["step"]).values())
-    except FileNotFoundError:
+    except ConfigError:
         rewards = []
     if rewards:
         mean = results.estimate(rewards)

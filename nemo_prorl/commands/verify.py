@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import traceback
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.commands import parsing
 from nemo_prorl.commands.ending import show
-from nemo_prorl.config import ConfigError, Device, Precision
+from nemo_prorl.config import ConfigError, Device, Precision, one_line
 from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder import terminal
@@ -53,26 +55,36 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.tolerance is not None and not 0 <= given.tolerance < math.inf:
         raise ConfigError(f"--tolerance {given.tolerance:g} is no difference: write 0 or more, such as 1e-4.")
-    with terminal.shown(speaks=rank_from_environment() == 0):
-        terminal.wait_for("reading the run")
-        from nemo_prorl.run_folder.run import RunFolder
+    try:
+        with terminal.shown(speaks=rank_from_environment() == 0):
+            return _answer(given)
+    except (ConfigError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # Python would end with 1, which means different
+        traceback.print_exc()
+        raise ConfigError(f"nothing was verified: {one_line(error)}.") from error
 
-        digests = RunFolder(given.run).digests
-        if not digests.steps:
-            raise ConfigError(
-                f"{given.run} has no digests.jsonl with steps: write the folder of a run that has trained a step."
-            )
-        first, last = _range(given.step or str(max(digests.steps)))
-        of_inputs = digests.steps.get(last, {}).get("of_inputs", "")
-        if of_inputs in digests.inputs:
-            _prepare(digests.inputs[of_inputs]["options"])
-        from nemo_prorl.questions import rerun
 
-        plan = rerun.plan(given.run, first, last, num_ranks=world_size_from_environment())
-        parsing.check_model(plan.config)
-        if given.metric:
-            return _measure(plan, given.metric, sample_again=given.sample_again)
-        return _verify(plan, given.tolerance, sample_again=given.sample_again)
+def _answer(given: Namespace) -> int:
+    terminal.wait_for("reading the run")
+    from nemo_prorl.run_folder.run import RunFolder
+
+    digests = RunFolder(given.run).digests
+    if not digests.steps:
+        raise ConfigError(
+            f"{given.run} has no digests.jsonl with steps: write the folder of a run that has trained a step."
+        )
+    first, last = _range(given.step or str(max(digests.steps)))
+    of_inputs = digests.steps.get(last, {}).get("of_inputs", "")
+    if of_inputs in digests.inputs:
+        _prepare(digests.inputs[of_inputs]["options"])
+    from nemo_prorl.questions import rerun
+
+    plan = rerun.plan(given.run, first, last, num_ranks=world_size_from_environment())
+    parsing.check_model(plan.config)
+    if given.metric:
+        return _measure(plan, given.metric, sample_again=given.sample_again)
+    return _verify(plan, given.tolerance, sample_again=given.sample_again)
 
 
 def _prepare(options: Mapping[str, Any]) -> None:

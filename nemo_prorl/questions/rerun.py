@@ -276,20 +276,25 @@ def _start(run_dir: Path, config: RunConfig, first: int) -> StartingPoint:
         raise CannotVerify(
             f"stage {stage.name} began with stage {stage.parent}, of which {run_dir} has no checkpoint any more."
         )
-    start = StartingPoint(checkpoint=last, is_resume=False)
+    last = _whole(last, f"stage {stage.name} began with")
     if stage.start_from is StartFrom.best:
-        begun = next(record for record in RunFolder(run_dir).records if record["stage"] == stage.name)
+        begun = next((one for one in RunFolder(run_dir).records if one["stage"] == stage.name), {})
         if WENT_BACK in begun:
             best = _checkpoint_of(checkpoints, begun[WENT_BACK], stage.parent)
-            start = StartingPoint(checkpoint=best, is_resume=False, last=last)
-    for needed in filter(None, (start.checkpoint, start.last)):
-        if changed := changed_content(needed.path):
-            raise CannotVerify(f"stage {stage.name} began with {needed.path}, and {changed}.")
-    return start
+            return StartingPoint(checkpoint=best, is_resume=False, last=last)
+    return StartingPoint(checkpoint=last, is_resume=False)
 
 
 def _checkpoint_of(checkpoints: list[Checkpoint], step: int, stage: str) -> Checkpoint:
+    went_back = f"the policy went back to step {step} of stage {stage}"
     for checkpoint in checkpoints:
         if (checkpoint.state.step, checkpoint.state.stage) == (step, stage):
-            return checkpoint
-    raise CannotVerify(f"the policy went back to step {step} of stage {stage}, and that checkpoint is gone.")
+            return _whole(checkpoint, f"{went_back},")
+    raise CannotVerify(f"{went_back}, and that checkpoint is gone.")
+
+
+def _whole(checkpoint: Checkpoint, used: str) -> Checkpoint:
+    """Returns a checkpoint whose content is what was written. used: how the run has used it. Raises CannotVerify."""
+    if changed := changed_content(checkpoint.path):
+        raise CannotVerify(f"{used} {checkpoint.path}, and {changed}.")
+    return checkpoint

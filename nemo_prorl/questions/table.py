@@ -13,6 +13,7 @@ from nemo_prorl.questions.arms import ArmRun
 from nemo_prorl.questions.paired import MOST_SEEDS, Gain, Rewards, gain, mean_reward
 from nemo_prorl.run_folder.difficulty import read_rewards
 from nemo_prorl.run_folder.formats import duration
+from nemo_prorl.run_folder.metrics_file import METRICS_FILE
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.validation_metrics import MEASUREMENT, PROMPT_MEAN
 
@@ -52,7 +53,13 @@ def results_of(runs: Sequence[ArmRun]) -> list[ArmResult]:
         if not done:
             continue
         records = [[one for one in RunFolder(run.folder).records if one["stage"] == name] for run in done]
-        lasts = [next(record for record in reversed(of_run) if PROMPT_MEAN in record) for of_run in records]
+        lasts = [next((one for one in reversed(of_run) if PROMPT_MEAN in one), {}) for of_run in records]
+        if {} in lasts:
+            folder = done[lasts.index({})].folder
+            raise ConfigError(
+                f"{folder / METRICS_FILE} has no validation of {name}: bring back a copy of it, or delete {folder}, to "
+                "train it again."
+            )
         rewards = {
             run.seed: read_rewards(run.folder, name, last["step"])
             for run, last in zip(done, lasts, strict=True)

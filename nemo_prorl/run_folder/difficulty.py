@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.storage import read_or_skip, replacing_file, step_files
+from nemo_prorl.run_folder.storage import read_or_refuse, read_or_skip, replacing_file, step_files
 from nemo_prorl.types import CORRECT, RolloutGroup
 
 if TYPE_CHECKING:
@@ -100,11 +100,15 @@ def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
 
 def read_rewards(run_dir: Path, stage: str, step: int, column: str = "reward_mean") -> dict[str, float]:
     """Returns uid -> mean reward, or another column, of each held-out prompt in the stage's validation after `step`.
-    Raises FileNotFoundError if there was no such validation."""
+    Raises ConfigError if its file is not there or cannot be read."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(step_files(run_dir, "validations").path(step, stage), columns=["uid", column])
-    return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
+    def read(path: Path) -> dict[str, float]:
+        table = pq.read_table(path, columns=["uid", column])
+        return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
+
+    instead = "delete the folder of that run, to train it again"
+    return read_or_refuse(step_files(run_dir, "validations").path(step, stage), read, instead)
 
 
 def summary(rows: pd.DataFrame) -> dict[str, dict[str, float]]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nemo_prorl.run_folder.metrics_file import append_metrics, read_records, rewind_metrics
-from nemo_prorl.run_folder.storage import replace_text, replacing_file, step_files
+from nemo_prorl.run_folder.storage import read_or_refuse, replace_text, replacing_file, step_files
 from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
 from reward.protocol import GradeStatus, ScoreResult
 
@@ -161,22 +161,28 @@ def _write(file: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
 
 
 def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRollout]:
-    """Returns (uid, sibling) -> what the step recorded, of all ranks; empty if it recorded none."""
+    """Returns (uid, sibling) -> what the step recorded, of all ranks; empty if it recorded none. Raises ConfigError for
+    a file that cannot be read."""
+    paths = [path for of_step, path in step_files(run_dir, "rollouts").all() if of_step == step]
+    parts = [read_or_refuse(path, _rollouts_of, "write --sample-again") for path in paths]
+    return {key: rollout for part in parts for key, rollout in part.items()}
+
+
+def _rollouts_of(path: Path) -> dict[tuple[str, int], RecordedRollout]:
     import pyarrow.parquet as pq
 
     found = {}
-    for of_step, path in step_files(run_dir, "rollouts").all():
-        for row in pq.read_table(path).to_pylist() if of_step == step else ():
-            verdict = json.loads(row["verdict"])
-            found[row["uid"], row["sibling"]] = RecordedRollout(
-                request_id=row["request_id"],
-                token_ids=np.array(row["token_ids"], np.int32),
-                logprobs=np.array(row["logprobs"], np.float32),
-                text=row["text"],
-                finish=Finish(row["finish"]),
-                policy_version=row["policy_version"],
-                verdict=ScoreResult(**{**verdict, "status": GradeStatus(verdict["status"])}),
-            )
+    for row in pq.read_table(path).to_pylist():
+        verdict = json.loads(row["verdict"])
+        found[row["uid"], row["sibling"]] = RecordedRollout(
+            request_id=row["request_id"],
+            token_ids=np.array(row["token_ids"], np.int32),
+            logprobs=np.array(row["logprobs"], np.float32),
+            text=row["text"],
+            finish=Finish(row["finish"]),
+            policy_version=row["policy_version"],
+            verdict=ScoreResult(**{**verdict, "status": GradeStatus(verdict["status"])}),
+        )
     return found
 
 

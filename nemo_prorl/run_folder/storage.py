@@ -33,6 +33,8 @@ MORE_TEMPLATES = "additional_chat_templates"
 OWN_FILES = {MANIFEST_FILE, "policy.json", "metadata.json", "state.json"}
 """Our files and Megatron's, which lie beside the model's in an imported checkpoint."""
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError)
+"""What readers of JSON and Parquet raise for a damaged file, or one of another kind."""
 ENGINES_FILE = "engines.json"
 """File in a run's folder with the engines' settings in the newest process that trained there (`engines.device`)."""
 
@@ -207,9 +209,19 @@ def read_or_skip(file: Path, read: Callable[[Path], T]) -> T | None:
     """Returns what `read` makes of a file; None if it cannot be read, which is said once on standard error."""
     try:
         return read(file)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         say_once(f"skipped {file}, which cannot be read: {one_line(error)}")
         return None
+
+
+def read_or_refuse(file: Path, read: Callable[[Path], T], instead: str) -> T:
+    """Returns what `read` makes of a file. Raises ConfigError if it cannot be read. instead: what to do about it."""
+    try:
+        return read(file)
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"{file} cannot be read ({one_line(error)}): bring back a copy of it, or {instead}."
+        ) from error
 
 
 def sync(path: Path) -> None:

@@ -60,6 +60,15 @@ def test_a_lost_checkpoint_is_named_before_anything_is_computed(resumed: Path) -
     assert rerun.plan(resumed, 2, 2).last == 2
     with pytest.raises(rerun.CannotVerify, match=r"went back to step 1 of stage main, and that checkpoint"):
         rerun.plan(resumed, 3, 3)
+    folder = put_checkpoint(resumed, "main", 1, num_records=1)
+    (folder / "weights").write_bytes(b"1234")
+    write_manifest(folder, {})
+    assert rerun.plan(resumed, 3, 3).begins_after == 1
+    (folder / "weights").write_bytes(b"1235")
+    with pytest.raises(
+        rerun.CannotVerify, match=r"went back to step 1 of stage main, .*step-00000001-main, and"
+    ):
+        rerun.plan(resumed, 3, 3)
 
 
 def test_a_checkpoint_whose_content_has_changed_is_not_begun_with(resumed: Path) -> None:
@@ -129,6 +138,21 @@ def test_mistakes_are_one_sentence(
 ) -> None:
     assert main(["verify", str(resumed), *words]) == 2
     assert what in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_no_verdict(
+    resumed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python would end with 1, which means that the step is different."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(rerun, "plan", fail)
+    assert main(["verify", str(resumed)]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert said.endswith("nothing was verified: by zero.\n")
 
 
 def test_a_step_is_sampled_again_with_the_seed_of_its_attempt(resumed: Path) -> None:

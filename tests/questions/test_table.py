@@ -14,6 +14,7 @@ from nemo_prorl.questions.table import as_json, cost_sentence, results_of, table
 from nemo_prorl.run_folder.difficulty import write_prompts
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.metrics_file import append_metrics
+from nemo_prorl.run_folder.storage import step_files
 from tests.training.conftest import make_group
 
 AT, END = 8, 12
@@ -109,6 +110,19 @@ def test_a_failed_an_unfinished_and_an_early_arm_are_named_and_none_counts_as_do
 def test_validations_of_different_things_are_not_compared(tmp_path: Path) -> None:
     runs = [an_arm(tmp_path, "a", 1, [0.5]), an_arm(tmp_path, "b", 1, [0.5], measurement="other")]
     with pytest.raises(ConfigError, match="a and b measure different things"):
+        results_of(runs)
+
+
+def test_a_damaged_file_of_a_finished_arm_is_named(tmp_path: Path) -> None:
+    runs = [an_arm(tmp_path, name, 1, [0.5]) for name in ("a", "b")]
+    ((_, path),) = step_files(runs[1].folder, "validations").all()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ConfigError, match=f"{path} cannot be read .* or delete the folder of that run"):
+        results_of(runs)
+    (runs[0].folder / "metrics.jsonl").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"a-1/metrics.jsonl has no validation of a: .* delete .*/a-1, to train"
+    ):
         results_of(runs)
 
 

@@ -100,7 +100,7 @@ def test_stages_keep_their_own_validation_of_the_step_between_them(tmp_path: Pat
         groups = [make_group("a#0", [score, score, None]), make_group("b#0", [None])]
         write_prompts(tmp_path, "validations", 2, groups, stage)
     assert [read_rewards(tmp_path, stage, 2) for stage in ("first", "second")] == [{"a": 0.0}, {"a": 1.0}]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ConfigError, match=r"step-00000001-first\.parquet cannot be read"):
         read_rewards(tmp_path, "first", 1)
 
 

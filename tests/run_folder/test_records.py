@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.records import (
     DIGESTS,
     DigestLog,
@@ -60,6 +63,20 @@ def test_rollouts_and_verdicts_are_read_as_they_were_written(tmp_path: Path) -> 
         assert (row.request_id, row.text, row.finish, row.policy_version, row.verdict) == written
         assert row.token_ids.tobytes() == rollout.token_ids.tobytes()
         assert row.logprobs.tobytes() == rollout.sampler_logprobs.tobytes()
+
+
+def test_a_damaged_file_of_rollouts_is_named(tmp_path: Path) -> None:
+    write_rollouts(tmp_path, 4, 0, [("id0", a_rollout("p", 0), VERDICTS[0])])
+    ((_, path),) = step_files(tmp_path, "rollouts").all()
+    whole = path.read_bytes()
+    middle = whole[: len(whole) // 2]
+    for damaged in (b"", middle, bytes(len(whole)), middle + bytes(len(whole) - len(middle)), b"[1]"):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=f"{path} cannot be read .* or write --sample-again"):
+            read_rollouts(tmp_path, 4)
+    pq.write_table(pa.table({"uid": ["p"]}), path)
+    with pytest.raises(ConfigError, match=f"{path} cannot be read"):
+        read_rollouts(tmp_path, 4)
 
 
 def test_what_updates_made_of_rollouts_is_read_as_it_was_written(tmp_path: Path) -> None:

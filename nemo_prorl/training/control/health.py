@@ -17,6 +17,7 @@ from statistics import fmean, median
 from typing import Any, NamedTuple, TypeVar
 
 from nemo_prorl.config import (
+    ConfigError,
     ControllerAction,
     ControllerConfig,
     ControllerMode,
@@ -157,7 +158,7 @@ class Followed:
             ends = (self.pass_at[0], self.pass_at[-1])
             try:
                 first, newest = (read_rewards(self._folder, one.stage, one.step, "pass_rate") for one in ends)
-            except (OSError, ValueError):
+            except ConfigError:
                 first = newest = {}
             both = [(first[uid] > 0, newest[uid] > 0) for uid in first.keys() & newest.keys()]
             self._changed = both.count((True, False)), both.count((False, True))
