@@ -124,8 +124,9 @@ def test_a_run_is_exported_with_its_card(
     assert 0 <= float(low) < 0.5 < float(high) <= 1
     assert str(tmp_path) not in card, "paths of a machine are nobody's business"
     assert str(run_dir.parent) not in card
-    step_files(run_dir, "validations").path(20, "first").write_bytes(b"PAR1")
-    assert "95 % interval" not in model_card(run_dir / "checkpoints" / "step-00000020-first")
+    shutil.copytree(run_dir, tmp_path / "damaged")
+    step_files(tmp_path / "damaged", "validations").path(20, "first").write_bytes(b"PAR1")
+    assert "95 % interval" not in model_card(tmp_path / "damaged" / "checkpoints" / "step-00000020-first")
     assert cli.main(["export", str(run_dir), str(out)]) == 2
     assert f"OUT={out} exists: write a folder that does not exist yet" in capsys.readouterr().err
 
