@@ -99,7 +99,7 @@ def test_a_run_is_exported_with_its_card(
     out = tmp_path / "hf"
     assert cli.main(["export", str(run_dir), str(out), "--dtype", "bf16"]) == 0
     said = capsys.readouterr().out
-    assert "exporting" in said
+    assert f"from {run_dir}/checkpoints/step-00000020-first" in said
     assert "step-00000020-first" in said
     assert json.loads((out / "config.json").read_text())["dtype"] == "bfloat16"
     card = (out / "README.md").read_text()
@@ -182,7 +182,7 @@ def test_damage_and_other_folders_are_one_sentence(
     shard.write_bytes(shard.read_bytes()[:-7])
     assert f"{copy} is damaged (policy/{shard.name} has" in refused(copy)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    assert "holds no checkpoint yet" in refused(tmp_path / "run")
+    assert "holds no whole checkpoint" in refused(tmp_path / "run")
     (tmp_path / "nothing").mkdir()
     assert "holds no complete checkpoint" in refused(tmp_path / "nothing")
     other = shutil.copytree(run_dir / "checkpoints" / "step-00000010-first", tmp_path / "other")

@@ -15,7 +15,9 @@ from nemo_prorl.run_folder.checkpoints import locate_checkpoint
 def main(arguments: Sequence[str]) -> int:
     """Writes the checkpoint as a Hugging Face folder and returns exit code 0."""
     parser = Parser("export", __doc__)
-    parser.path("checkpoint", "CHECKPOINT", "folder of a checkpoint, or of a run for its newest checkpoint")
+    parser.path(
+        "checkpoint", "CHECKPOINT", "folder of a checkpoint, or of a run for its newest whole checkpoint"
+    )
     parser.path("out", "OUT", "folder to write; must be empty or not exist yet")
     parser.add_argument(
         "--dtype",
@@ -45,8 +47,6 @@ def main(arguments: Sequence[str]) -> int:
     from nemo_prorl.commands.model_card import model_card
     from nemo_prorl.engines.megatron import conversion
 
-    if checkpoint != options.checkpoint:
-        show([f"exporting {checkpoint}"])
     card = model_card(checkpoint, options.evaluation)
     weights, side_files = conversion.open_checkpoint(checkpoint, dtype=options.dtype)
     shard_bytes = options.max_shard_mb * 10**6
@@ -54,5 +54,5 @@ def main(arguments: Sequence[str]) -> int:
         weights, side_files, options.out, dtype=options.dtype, shard_bytes=shard_bytes, card=card
     )
     size = sum(file.stat().st_size for file in options.out.glob("*.safetensors"))
-    show([f"wrote {options.out} ({size / 1e6:,.1f} MB of weights)"])
+    show([f"wrote {options.out} ({size / 1e6:,.1f} MB of weights), from {checkpoint}"])
     return 0

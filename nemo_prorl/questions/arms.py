@@ -28,15 +28,13 @@ from nemo_prorl.run_folder.metrics_file import rewind_metrics
 from nemo_prorl.run_folder.origin import flatten, write_resolved
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
-from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE, changed_content
+from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE, changed_content, replace_text
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.types import RunState
 
-ARM_FILE, JOB_FILE = "arm.yaml", "job.sh"
-SET_BY_FORK = (
-    "seed", "trainer.num_steps", "stage.name", "stage.parent", "stage.start_from", "exp_manager.explicit_log_dir",
-)  # fmt: skip
+ARM_FILE, JOB_FILE, FOLDER = "arm.yaml", "job.sh", "exp_manager.explicit_log_dir"
+SET_BY_FORK = ("seed", "trainer.num_steps", "stage.name", "stage.parent", "stage.start_from", FOLDER)
 """Options that follow from --seeds, --steps, --at and --out. All others may be changed for all arms together."""
 SAME_IN_ALL = (
     "model.path", "model.precision", "data.train", "data.validation", "reward.function", "reward.weights",
@@ -203,56 +201,68 @@ def prepare(runs: Sequence[ArmRun], run_dir: Path, checkpoint: Checkpoint, launc
     for other low-rank factors than the checkpoint's without a reset. launcher: of the run's stage, if any."""
     for run in runs:
         check_same_factors(run.config, StartingPoint(checkpoint=checkpoint, is_resume=False))
-        if run.folder.exists():
-            _check_unchanged(run, checkpoint)
-    missing = [run for run in runs if not run.folder.exists()]
-    if missing and (damage := changed_content(checkpoint.path)):
+    moved = [run for run in runs if run.folder.exists() and _was_moved(run, checkpoint)]
+    if not all(run.is_done for run in runs) and (damage := changed_content(checkpoint.path)):
         raise ConfigError(
             f"{checkpoint.path} is damaged ({damage}): bring back a copy of it, or write --at with another step."
         )
-    for run in missing:
-        _make(run, run_dir, checkpoint, launcher)
+    for run in runs:
+        if not run.folder.exists():
+            _make(run, run_dir, checkpoint, launcher)
+        elif run in moved:
+            _write_options(run, run.folder, launcher)
 
 
 def _make(run: ArmRun, run_dir: Path, checkpoint: Checkpoint, launcher: Path | None) -> None:
     state, aside = checkpoint.state, run.folder.with_name(f"{ASIDE}{run.name}")
     shutil.rmtree(aside, ignore_errors=True)
     (aside / "stages").mkdir(parents=True)
-    write_resolved(run.config, aside / ARM_FILE)
+    _write_options(run, aside, launcher)
     shutil.copytree(checkpoint.path, _copy_of(checkpoint, aside), copy_function=_link)
     markers.mark_done(aside, state.stage, outcome="forked", checkpoint=checkpoint.path.name)
     for file in run_dir.glob("stages/*.yaml"):
         shutil.copy2(file, aside / "stages")
     shutil.copy2(run_dir / "metrics.jsonl", aside)
     rewind_metrics(aside / "metrics.jsonl", state.num_records, state.step)
-    if launcher is not None:
-        (aside / JOB_FILE).write_text(_job_script(run, launcher), encoding="utf-8")
     os.replace(aside, run.folder)
+
+
+def _write_options(run: ArmRun, folder: Path, launcher: Path | None) -> None:
+    write_resolved(run.config, folder / ARM_FILE)
+    if launcher is not None:
+        replace_text(folder / JOB_FILE, _job_script(run, launcher))
 
 
 def _copy_of(checkpoint: Checkpoint, folder: Path) -> Path:
     return folder / CHECKPOINTS_FOLDER / checkpoint.path.name
 
 
-def _check_unchanged(run: ArmRun, checkpoint: Checkpoint) -> None:
-    """Raises ConfigError unless an existing folder has these options and began with this checkpoint."""
+def _was_moved(run: ArmRun, checkpoint: Checkpoint) -> bool:
+    """Returns whether an existing folder was made elsewhere, or under another spelling of its path. Raises ConfigError
+    unless it has these options and began with this checkpoint."""
     recorded = run.folder / ARM_FILE
     if not recorded.is_file():
         raise ConfigError(f"{run.folder} exists and is no arm of a fork: write another --out.")
     # Through YAML as well, which makes lists of tuples and the like.
     options = (recorded.read_text(encoding="utf-8"), yaml.safe_dump(to_dict(run.config)))
     before, now = (dict(flatten(yaml.safe_load(text))) for text in options)
-    different = (key for key in {**now, **before} if key != "defaults" and before.get(key) != now.get(key))
-    if key := next(different, None):
+    different = [key for key in {**now, **before} if key != "defaults" and before.get(key) != now.get(key)]
+    if key := next((key for key in different if key != FOLDER), None):
         raise ConfigError(
             f"{run.folder} was begun with {key}={before.get(key)} and would go on with {key}={now.get(key)}: repeat "
             "the same command, or write another --out, or another name for the arm."
         )
     mine, given = (path / MANIFEST_FILE for path in (_copy_of(checkpoint, run.folder), checkpoint.path))
-    if not mine.is_file() or mine.read_bytes() != given.read_bytes():
+    if not mine.is_file():
+        raise ConfigError(
+            f"{run.folder} has no whole {checkpoint.path.name}, with which it began: delete that folder, to train the "
+            "arm again, or write another --out."
+        )
+    if mine.read_bytes() != given.read_bytes():
         raise ConfigError(
             f"{run.folder} did not begin with {checkpoint.path}: write another --out, or the step that it began with."
         )
+    return FOLDER in different
 
 
 def _link(source: str, target: str) -> None:

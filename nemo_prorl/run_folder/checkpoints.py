@@ -129,16 +129,17 @@ def newest_folder(run_dir: Path) -> Path | None:
 
 
 def locate_checkpoint(folder: Path) -> Path:
-    """Returns the folder of a checkpoint to export: `folder`, its parent, or the newest checkpoint of the run that
-    `folder` belongs to. Reads every file once; raises ConfigError if there is none or if it is damaged."""
+    """Returns the folder of a checkpoint to export: `folder`, its parent, or the newest whole checkpoint of the run
+    that `folder` belongs to, as a resumed run takes it. Reads its files; raises ConfigError if it is not whole."""
     if (folder / CHECKPOINTS_FOLDER).is_dir():
         folder = folder / CHECKPOINTS_FOLDER
     if folder.name == CHECKPOINTS_FOLDER:
-        checkpoints = find_checkpoints(folder.parent)
-        if not checkpoints:
-            raise ConfigError(f"{folder.parent} holds no checkpoint yet: write the folder of another run.")
-        folder = checkpoints[-1].path
-    elif folder.name == POLICY_FOLDER and (folder.parent / STATE_FILE).is_file():
+        for checkpoint in reversed(find_checkpoints(folder.parent)):
+            if not (damage := changed_content(checkpoint.path)):
+                return checkpoint.path
+            say_once(f"skipped {checkpoint.path}, which is corrupt: {damage}")
+        raise ConfigError(f"{folder.parent} holds no whole checkpoint: write the folder of another run.")
+    if folder.name == POLICY_FOLDER and (folder.parent / STATE_FILE).is_file():
         folder = folder.parent
     is_listed = any((folder / name).is_file() for name in (MANIFEST_FILE, STATE_FILE))
     if is_listed and (damage := missing_or_torn(folder) or changed_content(folder)):

@@ -223,6 +223,12 @@ def _other_checkpoint(run: ArmRun) -> None:
     write_manifest(folder, {})
 
 
+def _no_checkpoint(run: ArmRun) -> None:
+    """As a training leaves it that finds it damaged."""
+    folder = run.folder / "checkpoints"
+    (folder / "step-00000020-run2").rename(folder / "corrupt-step-00000020-run2")
+
+
 def _no_options(run: ArmRun) -> None:
     (run.folder / "arm.yaml").unlink()
 
@@ -233,6 +239,7 @@ def _no_options(run: ArmRun) -> None:
         (_edited("rate: 2.0e-06", "rate: 3.0e-06"), "learning_rate=3e-06 and would go on with .*2e-06"),
         (_edited("a.parquet: 1", "c.parquet: 1\n    a.parquet: 1"), r"c\.parquet=1.* with .*None"),
         (_other_checkpoint, "did not begin with"),
+        (_no_checkpoint, "no whole step-00000020-run2, with which it began: delete that folder"),
         (_no_options, "no arm of a fork"),
     ],
 )
@@ -248,12 +255,28 @@ def test_a_folder_that_was_made_otherwise_is_refused_and_nothing_is_made_beside_
     assert everything(run_dir.parent) == before
 
 
-def test_a_checkpoint_whose_content_has_changed_is_refused_before_a_folder_is_made(run_dir: Path) -> None:
+@pytest.mark.parametrize("exist", [False, True])
+def test_a_checkpoint_whose_content_has_changed_is_refused_before_a_folder_is_made(
+    run_dir: Path, exist: bool
+) -> None:
+    """Nor does an arm train that exists: its files are the same."""
+    if exist:
+        made(run_dir, NOTHING)
     weights = run_dir / "checkpoints/step-00000020-run2/policy/weights"
     weights.write_bytes(bytes([weights.read_bytes()[0] + 1]))
     with pytest.raises(ConfigError, match=r"damaged \(policy/weights is not what was written\)"):
-        made(run_dir)
-    assert not list((run_dir.parent / "out").glob("*"))
+        made(run_dir, *([NOTHING] if exist else []))
+    assert exist or not list((run_dir.parent / "out").glob("*"))
+
+
+def test_the_arms_of_a_copied_run_go_on_in_the_copy(run_dir: Path) -> None:
+    made(run_dir)
+    copy = shutil.copytree(run_dir.parent, run_dir.parent / "copy")
+    runs = made(copy / "run")
+    assert [run.folder for run in runs] == [copy / "out" / name for name in ("nothing-5", "half-5")]
+    for run in runs:
+        config = compose(str(run.folder / "arm.yaml"), [], conf_dir=ROOT / "conf")
+        assert config.exp_manager.explicit_log_dir == str(run.folder)
 
 
 def test_the_same_command_makes_what_is_missing_and_keeps_what_is_there(

@@ -79,6 +79,21 @@ def test_a_damaged_checkpoint_is_refused(run_dir: Path, name: str, content: byte
         locate_checkpoint(folder)
 
 
+def test_of_a_run_the_newest_is_meant_that_is_whole(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the newest was cut off or its content has changed, as when the run resumes."""
+    newest = run_dir / "checkpoints" / "step-00000020-first"
+    shard = newest / "policy/shard"
+    shard.write_bytes(shard.read_bytes().swapcase())
+    assert locate_checkpoint(run_dir).name == "step-00000010-first"
+    assert (
+        f"skipped {newest}, which is corrupt: policy/shard is not what was written" in capsys.readouterr().err
+    )
+    shard.write_bytes(b"")
+    assert locate_checkpoint(run_dir).name == "step-00000010-first"
+
+
 def test_the_newest_is_the_one_of_most_steps_that_is_complete(run_dir: Path) -> None:
     newest = newest_folder(run_dir)
     assert newest is not None
