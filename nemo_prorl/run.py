@@ -116,6 +116,7 @@ def record_and_train(config: RunConfig, ranks: Ranks) -> None:
         log = RunLog(run_dir, speaks=ranks.layout.is_main)
         if ranks.layout.is_main:
             stages.clear_marks(run_dir, config.stage, log.say)
+            markers.save_request(run_dir).parent.mkdir(exist_ok=True)  # for a user's `touch`
         try:
             watchdog.beat()
             outcome, state = run_stage(config, start, ranks, log, watchdog, at_the_end)

@@ -280,6 +280,8 @@ class RunState:
     """num_updates at the last reset; while both are equal, the policy is the reference."""
     last_reset_request: str = ""
     """Id of the user's request that led to the last requested reset: its file may still exist after a crash."""
+    last_save_request: str = ""
+    """The same of the last checkpoint that a user asked for."""
     prompts: dict[str, Any] = field(default_factory=dict)
     """Cursor of the data mix."""
     sampling_yield: float = 1.0

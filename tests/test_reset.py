@@ -15,12 +15,11 @@ from nemo_prorl import __main__ as cli
 from nemo_prorl.commands import request_reset
 from nemo_prorl.run_folder.markers import (
     ask_for_reset,
-    delete_reset_request,
     done_marker,
     mark_done,
     mark_failed,
+    request_id,
     reset_request,
-    reset_request_id,
 )
 from nemo_prorl.run_folder.starts import Start, starts_file
 
@@ -33,16 +32,14 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_request_is_a_whole_file_that_is_taken_once(run: Path) -> None:
-    assert not reset_request_id(run)
+def test_a_request_is_a_whole_file(run: Path) -> None:
+    assert not request_id(reset_request(run))
     ask_for_reset(run)
+    first = request_id(reset_request(run))
     ask_for_reset(run)
-    assert reset_request_id(run)
+    assert request_id(reset_request(run)) > first > ""
     assert [path.name for path in reset_request(run).parent.iterdir()] == ["reset"]
     assert "asked" in json.loads(reset_request(run).read_text())
-    delete_reset_request(run)
-    delete_reset_request(run)
-    assert not reset_request_id(run)
 
 
 def test_the_command_asks_the_stage_that_is_trained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +48,7 @@ def test_the_command_asks_the_stage_that_is_trained(run: Path, capsys: pytest.Ca
     asked, alive = capsys.readouterr().out.splitlines()
     assert asked.startswith("asked stage run2 in ")
     assert "no sign of life" in alive
-    assert reset_request_id(run)
+    assert reset_request(run).exists()
 
 
 @pytest.mark.parametrize(
@@ -68,12 +65,12 @@ def test_what_cannot_take_a_reset_says_so_in_a_sentence(
 ) -> None:
     assert callable(prepare)
     prepare(run)
-    before = reset_request_id(run)
+    before = request_id(reset_request(run))
     assert cli.main(["request-reset", str(run)]) == 2
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
-    assert reset_request_id(run) == before
+    assert request_id(reset_request(run)) == before
     assert run.exists() == (prepare is not shutil.rmtree)
 
 
@@ -85,14 +82,14 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
     monkeypatch.setattr(request_reset, "POLL_S", 0.01)
 
     def train() -> None:
-        while not reset_request_id(run):
+        while not reset_request(run).exists():
             time.sleep(0.005)
         if ends == "done":
             mark_done(run, "run2", outcome="steps", checkpoint="x")
         elif ends == "failed":
             mark_failed(run, "run2", reason="The disk is full.")
         else:
-            delete_reset_request(run)
+            reset_request(run).unlink()
 
     trainer = threading.Thread(target=train)
     trainer.start()
@@ -101,5 +98,5 @@ def test_waiting_ends_with_the_reset_or_with_the_stage(
     said = capsys.readouterr().out
     assert code == (1 if ends else 0)
     assert ("withdrawn" in said) == bool(ends)
-    assert not reset_request_id(run)
+    assert not reset_request(run).exists()
     assert done_marker(run, "run2").exists() == (ends == "done")

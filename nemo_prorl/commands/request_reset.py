@@ -33,19 +33,18 @@ def main(arguments: Sequence[str]) -> int:
             f"stage {stage} in {run_dir} is done and cannot be reset: to reset at the start of the next stage, set its "
             "stage.reset_reference=true."
         )
-    if markers.reset_request_id(run_dir):
-        raise ConfigError(
-            f"a reset of {run_dir} is requested already: wait for it, or remove {markers.reset_request(run_dir)}."
-        )
+    request = markers.reset_request(run_dir)
+    if request.exists():
+        raise ConfigError(f"a reset of {run_dir} is requested already: wait for it, or remove {request}.")
     markers.ask_for_reset(run_dir)
     word, wrote = wrote_last(run)
     said = f"The run: {wrote.rstrip('.')}."
     if word not in UNDER_WAY:
         said += " It is not running: it will be reset after the first step of its next start."
     show([f"asked stage {stage} in {run_dir} for a reset after its current step.", said])
-    while given.wait and markers.reset_request_id(run_dir):
+    while given.wait and request.exists():
         if markers.is_done(run_dir, stage) or markers.why_failed(run_dir, stage):
-            markers.delete_reset_request(run_dir)
+            request.unlink(missing_ok=True)
             show([f"stage {stage} ended before the reset, which is withdrawn."])
             return 1
         time.sleep(POLL_S)

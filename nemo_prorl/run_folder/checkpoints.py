@@ -45,6 +45,8 @@ class Checkpoint:
     """Name of that metric."""
     reference_hash: str
     """`Policy.reference_hash` at the time of saving."""
+    is_requested: bool = False
+    """Whether a user has asked for it."""
 
     @property
     def policy(self) -> Path:
@@ -113,6 +115,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             score=record["score"],
             monitor=record["monitor"],
             reference_hash=record["reference_hash"],
+            is_requested=record.get("is_requested", False),
         )
     except TypeError as error:
         raise ValueError(

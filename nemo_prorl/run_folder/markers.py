@@ -2,6 +2,7 @@
 
 RUN/stages/NAME.done, NAME.failed    how a stage ended, for launchers, which may lose exit codes
 RUN/requests/reset                   a user asks the live run for a reset (`nemo_prorl request-reset`)
+RUN/requests/save                    a user asks the live run for a checkpoint that it keeps (`touch`)
 """
 
 from __future__ import annotations
@@ -52,24 +53,24 @@ def reset_request(run_dir: Path) -> Path:
     return run_dir / "requests" / "reset"
 
 
+def save_request(run_dir: Path) -> Path:
+    """Returns the path of a request for a checkpoint, a file that exists until there is one."""
+    return run_dir / "requests" / "save"
+
+
 def ask_for_reset(run_dir: Path) -> None:
     """Makes a request, atomically. A second one replaces the first."""
     asked = datetime.now(UTC).isoformat(timespec="seconds")
     replace_text(reset_request(run_dir), json.dumps({"asked": asked}) + "\n")
 
 
-def reset_request_id(run_dir: Path) -> str:
-    """Returns the id of the request; empty if there is none. A checkpoint contains the id of the last request that was
-    carried out, so a run that is killed before it deletes the file does not reset twice."""
+def request_id(request: Path) -> str:
+    """Returns the id of a request; empty if there is none. A checkpoint contains the id of the last request that was
+    carried out, so a run that is killed before it deletes the file does not reset or save twice."""
     try:
-        return str(reset_request(run_dir).stat().st_mtime_ns)
+        return str(request.stat().st_mtime_ns)
     except FileNotFoundError:
         return ""
-
-
-def delete_reset_request(run_dir: Path) -> None:
-    """Deletes the request, if there is one."""
-    reset_request(run_dir).unlink(missing_ok=True)
 
 
 def withdraw_reset_request(run_dir: Path, *, asked_before: Path) -> bool:
@@ -79,5 +80,5 @@ def withdraw_reset_request(run_dir: Path, *, asked_before: Path) -> bool:
     except FileNotFoundError:
         return False
     if is_older:
-        delete_reset_request(run_dir)
+        reset_request(run_dir).unlink(missing_ok=True)
     return is_older

@@ -100,12 +100,14 @@ class CheckpointWriter:
             else:
                 os.replace(replaced, final)
 
-    def save(self, policy: Policy, state: RunState, *, score: float | None = None) -> Path:
+    def save(
+        self, policy: Policy, state: RunState, *, score: float | None = None, is_requested: bool = False
+    ) -> Path:
         """Begins to save policy and state; both may change afterwards. Waits for an unfinished save first. Returns the
         folder in which the checkpoint will appear with a later `poll` or `finish`.
 
-        score: value of the monitored metric for these weights. Raises CheckpointNotSaved. A crash at any moment leaves
-        earlier checkpoints unchanged.
+        score: value of the monitored metric for these weights. is_requested: whether to keep it for good. Raises
+        CheckpointNotSaved. A crash at any moment leaves earlier checkpoints unchanged.
         """
         self.finish()
         began = perf_counter()
@@ -121,6 +123,7 @@ class CheckpointWriter:
                 "state": asdict(state),
                 "score": score,
                 "monitor": self.params.monitor,
+                "is_requested": is_requested,
                 "reference_hash": policy.reference_hash(),
                 "provenance": self.provenance,
             }
@@ -263,7 +266,8 @@ def worth_keeping(
     checkpoints: Sequence[Checkpoint], stage: str, params: CheckpointCallbackParams
 ) -> list[Checkpoint]:
     """Returns the newest checkpoints of this stage, the last one of every other (a later stage may begin from it), the
-    best ones of the run, and the best ones of this stage (a reset or the next stage may go back to them)."""
+    best ones of the run, the best ones of this stage (a reset or the next stage may go back to them), and all that a
+    user has asked for."""
     last_of_each = {checkpoint.state.stage: checkpoint for checkpoint in checkpoints}  # the last one wins
     of_stage = [checkpoint for checkpoint in checkpoints if checkpoint.state.stage == stage]
     best = [
@@ -272,7 +276,8 @@ def worth_keeping(
         for limited_to in ("", stage)
         for checkpoint in by_score(checkpoints, kind, params.mode, stage=limited_to)[: params.save_top_k]
     ]
-    return [*last_of_each.values(), *of_stage[-params.save_last_k :], *best]
+    requested = [checkpoint for checkpoint in checkpoints if checkpoint.is_requested]
+    return [*last_of_each.values(), *of_stage[-params.save_last_k :], *best, *requested]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from nemo_prorl.algorithm.metrics import token_limits
 from nemo_prorl.config import ConfigError, ControllerAction, ControllerMode, ResetTo
 from nemo_prorl.distributed import Layout
 from nemo_prorl.engines.interface import NonFiniteUpdate
-from nemo_prorl.run_folder.markers import delete_reset_request, reset_request_id
+from nemo_prorl.run_folder.markers import request_id, reset_request, save_request
 from nemo_prorl.run_folder.records import write_rollouts, write_trained
 from nemo_prorl.run_folder.samples import gather_samples
 from nemo_prorl.run_folder.telemetry import RunLog, Telemetry
@@ -72,6 +72,8 @@ class ProRLTrainer:
         self._measured = {**self.measured, **self._last_validation()}
         """Metrics of the current weights, from which the next checkpoint takes its score: those of the last step or,
         after a reset to an earlier checkpoint, those of that checkpoint's validation."""
+        self._save_request = ""
+        """Id of the user's request for a checkpoint, until one is begun."""
         self.stepper = Stepper(self.context, canary=self.canary)
         self.refitted = Refitted()
         """Result of the last refit."""
@@ -96,7 +98,7 @@ class ProRLTrainer:
 
     def _run(self) -> Outcome:
         stage, step = self.state.stage, self.state.step
-        self._delete_request()  # the previous process may have died between saving its reset and this
+        self._delete_requests()  # the previous process may have died between saving what they ask for and this
         if self.config.controller.mode is ControllerMode.manual:
             self.state.outcome = ""  # the user overrules a controller that ended the stage
         if self.state.outcome:
@@ -229,13 +231,12 @@ class ProRLTrainer:
             self._record(measured)
 
         # When training ends nothing waits for a checkpoint later, and a run that is resumed must know of a reset.
-        if outcome is not None or action is ControllerAction.reset:
+        if outcome is not None or action is ControllerAction.reset or self._save_request:
             self._save()
             self._finish_saving()
+            self._delete_requests()  # of a user who asked for a reset or a checkpoint: there is one now
         elif is_save_due:
             self._save()
-        if action is ControllerAction.reset:
-            self._delete_request()  # if a user asked for it: it is in a checkpoint now
         if outcome is Outcome.stopped:
             raise StoppedByController(f"stage {self.state.stage} stopped after step {self.state.step}: {why}")
         if outcome is not None:
@@ -244,12 +245,17 @@ class ProRLTrainer:
 
     def _decide(self, metrics: dict[str, Any]) -> Decision | None:
         """Returns the controller's decision, or else the reset that a user asks for, and adds it to log and `metrics`.
-        Asks the clock which steps to save after. All ranks take the main rank's answers."""
+        Asks user and clock which steps to save after. All ranks take the main rank's answers."""
         step = self.state.step
         decision = self.controller.observe(self._position() | metrics)
-        request = reset_request_id(self.run_dir) if self.ranks.layout.is_main else ""
+        request = save = ""
+        if self.ranks.layout.is_main:
+            request, save = (request_id(file(self.run_dir)) for file in (reset_request, save_request))
         by_clock = self.schedule.next_by_clock(self.state.stage_step, self.stopwatch.elapsed_s())
-        decision, request, self.schedule.by_clock = self.ranks.from_main((decision, request, by_clock))
+        told = self.ranks.from_main((decision, request, save, by_clock))
+        decision, request, save, self.schedule.by_clock = told
+        is_new = self.checkpoints is not None and save != self.state.last_save_request
+        self._save_request = save if is_new else ""
         if request not in ("", self.state.last_reset_request):
             if decision is None or decision.action is ControllerAction.warn:
                 decision = self.controller.reset_on_request(step)
@@ -336,8 +342,13 @@ class ProRLTrainer:
         self.state.controller = self.controller.state()
         if self.checkpoints is not None:
             monitor = self.config.exp_manager.checkpoint_callback_params.monitor
+            is_requested = bool(self._save_request)
+            if is_requested:
+                self.log.say(f"the checkpoint of step {self.state.step} was asked for: the run keeps it")
+                self.state.last_save_request, self._save_request = self._save_request, ""
             with self.stopwatch.measure("checkpoint_s"):
-                self.checkpoints.save(self.policy, self.state, score=self._measured.get(monitor))
+                score = self._measured.get(monitor)
+                self.checkpoints.save(self.policy, self.state, score=score, is_requested=is_requested)
 
     def _poll_saving(self) -> None:
         if self.checkpoints is not None:
@@ -349,11 +360,12 @@ class ProRLTrainer:
             with self.stopwatch.measure("checkpoint_s"):
                 self.checkpoints.finish()
 
-    def _delete_request(self) -> None:
-        """Deletes the user's request for the last reset, once that is in a checkpoint. A newer request stays."""
-        request = self.state.last_reset_request
-        if request and self.ranks.layout.is_main and reset_request_id(self.run_dir) == request:
-            delete_reset_request(self.run_dir)
+    def _delete_requests(self) -> None:
+        """Deletes the user's requests that are carried out, once that is in a checkpoint. Newer requests stay."""
+        reset, save = reset_request(self.run_dir), save_request(self.run_dir)
+        for file, request in ((reset, self.state.last_reset_request), (save, self.state.last_save_request)):
+            if request and self.ranks.layout.is_main and request_id(file) == request:
+                file.unlink(missing_ok=True)
 
     def _position(self) -> dict[str, Any]:
         return {"step": self.state.step, "stage": self.state.stage, "num_resets": self.state.num_resets}

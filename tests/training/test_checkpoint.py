@@ -176,12 +176,14 @@ def test_the_last_checkpoint_of_every_other_stage_is_kept(tmp_path: Path, model_
     ("scores", "best", "kept"),
     [
         ("b0.5 b0.75 b b0.25 b0.75 b0.5 b", 0, [7]),
-        # Of equally good ones the older, and none without a score.
-        ("b0.5 b0.75 b b0.25 b0.75 b0.5 b", 1, [2, 7]),
+        # Of equally good ones the newest, and none without a score.
+        ("b0.5 b0.75 b b0.25 b0.75 b0.5 b", 1, [5, 7]),
         ("b0.5 b0.75 b b0.25 b0.75 b0.5 b", 2, [2, 5, 7]),
         ("b0.5 b0.75 b b0.25 b0.75 b0.5 b", 9, [1, 2, 4, 5, 6, 7]),
         # The best of the run, the last of a, and the best and the last of b, to which a reset may have to go back.
         ("a0.9 a0.8 b0.4 b0.7 b0.5 b0.3", 1, [1, 2, 4, 6]),
+        # Those that a user has asked for.
+        ("a0.9 a0.8! a0.8 b0.4 b! b0.5 b0.3", 0, [2, 3, 5, 7]),
     ],
 )
 @pytest.mark.parametrize("mode", BestMode)
@@ -193,9 +195,10 @@ def test_the_best_checkpoints_of_run_and_stage_are_kept_as_well(
         Checkpoint(
             path=Path(f"{step}"),
             state=RunState(stage=text[0], step=step),
-            score=sign * float(text[1:]) if text[1:] else None,
+            score=sign * float(text[1:].strip("!")) if text[1:].strip("!") else None,
             monitor=DOMAIN_MEAN,
             reference_hash="",
+            is_requested=text.endswith("!"),
         )
         for step, text in enumerate(scores.split(), start=1)
     ]

@@ -70,6 +70,7 @@ class Recorder(trainer.ProRLTrainer):
         )
         self.stopwatch: Any = SimpleNamespace(elapsed_s=lambda: 1.0)
         self.run_dir: Any = None
+        self._save_request = ""
 
     def _observe(self, record: dict[str, Any]) -> Decision | None:
         self.effects.append("decide")
@@ -127,11 +128,11 @@ def close_step(facts: Facts) -> tuple[list[str], Outcome | None]:
         telemetry=None,
         **dict.fromkeys(UNUSED),  # type: ignore[arg-type]
     )
+    request = SimpleNamespace(unlink=lambda missing_ok: closing.effects.append("delete_request"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "reset_request_id", lambda run_dir: "1" if facts.is_requested else "")
-        patch.setattr(
-            trainer, "delete_reset_request", lambda run_dir: closing.effects.append("delete_request")
-        )
+        patch.setattr(trainer, "reset_request", lambda run_dir: request)
+        patch.setattr(trainer, "save_request", lambda run_dir: None)
+        patch.setattr(trainer, "request_id", lambda file: "1" if file and facts.is_requested else "")
         try:
             outcome = closing._close_step({"reward/mean": 0.5} if facts.trained else {})
         except trainer.StoppedByController:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from nemo_prorl.config import CheckpointCallbackParams, ConfigError
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.markers import save_request
 from nemo_prorl.training import checkpoint
 from nemo_prorl.training.checkpoint import SaveSchedule
-from tests.training.scripted_run import Run
+from nemo_prorl.training.trainer import ProRLTrainer
+from tests.training.scripted_run import Killed, Run
 from tests.training.thread_ranks import run_as_ranks
 
 
@@ -109,3 +112,76 @@ def test_nothing_is_sampled_ahead_across_a_checkpoint_of_the_clock(tmp_path: Pat
     assert run.saved_steps == [4, 7]
     behind = [record["sampler/updates_behind"] for record in run.records if record["step"]]
     assert behind == [0, 2, 2, 2, 0, 2, 2], "the step after a save is sampled after it"
+
+
+def ask_in_updates(run: Run, *steps: int) -> None:
+    """Lets a user ask for a checkpoint in the updates of these steps."""
+    request = save_request(run.folder)
+    request.parent.mkdir()
+
+    def on_phase(phase: str) -> None:
+        if phase == "updates" and run.state.step + 1 in steps:
+            request.write_text("")
+
+    run.on_phase = on_phase
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_a_user_asks_for_is_saved_after_the_step_once_and_kept(
+    tmp_path: Path, ahead: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path, num_steps=9, every=2, keep=1, ahead=ahead)
+    ask_in_updates(run, 3, 6)
+    waiting: list[int] = []
+    ask = run.on_phase
+
+    def look(phase: str) -> None:
+        ask(phase)
+        if phase == "old_logprobs" and save_request(tmp_path).exists():
+            waiting.append(run.state.step)
+
+    run.on_phase = look
+    assert run.fit() == "steps"
+    assert (run.saved_steps, waiting) == ([3, 6, 9], []), "step 6 is due anyway"
+    assert run.events.count("save") == 6
+    assert "the checkpoint of step 3 was asked for: the run keeps it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_request_is_neither_lost_nor_doubled_by_a_kill(
+    tmp_path: Path, is_saved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, request = Run(tmp_path, num_steps=4, async_save=False), save_request(tmp_path)
+    ask_in_updates(run, 2)
+    name = "_delete_requests" if is_saved else "_save"
+    method = getattr(ProRLTrainer, name)
+
+    def die(trainer: ProRLTrainer) -> None:
+        if trainer.state.step == 2:
+            raise Killed
+        method(trainer)
+
+    monkeypatch.setattr(ProRLTrainer, name, die)
+    with pytest.raises(Killed):
+        run.fit()
+    monkeypatch.undo()
+    assert (run.saved_steps, request.exists()) == ([2] if is_saved else [], True)
+    resumed = run.resume()
+    resumed.on_phase = lambda phase: None
+    assert resumed.fit() == "steps"
+    assert ([one.state.step for one in find_checkpoints(tmp_path) if one.is_requested], request.exists()) == (
+        [2] if is_saved else [1],
+        False,
+    )
+
+
+def test_all_ranks_save_what_the_main_rank_sees_asked_for(tmp_path: Path) -> None:
+    def fit(ranks: Any) -> int:
+        run = Run(tmp_path, num_steps=3, async_save=False)
+        if ranks.layout.is_main:
+            ask_in_updates(run, 2)
+        run.fit(ranks)
+        return run.events.count("save")
+
+    assert run_as_ranks(fit, 2, 2, 1) == [2, 2]
+    assert Run(tmp_path).saved_steps == [2, 3]

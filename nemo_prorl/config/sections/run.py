@@ -98,9 +98,9 @@ class RunConfig:
             )
         _check_best_exists(self)
         if self.validation.stop_at and not (self.data.validation and self.validation.interval):
-            missing = "validation.interval=20" if self.data.validation else "data.validation=[FILE, ...]"
+            lacking = "validation.interval=20" if self.data.validation else "data.validation=[FILE, ...]"
             raise ConfigError(
-                f"validation.stop_at={self.validation.stop_at:g} needs validations during the stage: write {missing}, "
+                f"validation.stop_at={self.validation.stop_at:g} needs validations during the stage: write {lacking}, "
                 "or leave it out."
             )
         if self.lora.rank:
