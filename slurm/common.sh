@@ -1,6 +1,16 @@
 # What the launchers source: reads the site's settings, which have to be read by bash, and hands over to slurm/job.
 # shellcheck shell=bash
 
+# sbatch passes on what salloc, another job or the shell has set, and srun would read it as options of each step.
+for name in "${!SLURM_@}" "${!SRUN_@}"; do
+    case $name in
+        SLURM_JOB* | SLURM_ARRAY_* | SLURM_SUBMIT_* | SLURM_CLUSTER_NAME | SLURM_CONF | SLURM_JWT) ;;
+        SLURM_RESTART_COUNT | SLURM_CPUS_ON_NODE | SLURM_GPUS_ON_NODE) ;;
+        *) unset "$name" ;;
+    esac
+done
+unset name
+
 if [ -n "${SITE_ENV:-}" ] && [ ! -e "$SITE_ENV" ]; then
     echo "error: SITE_ENV=$SITE_ENV does not exist: write the path of a file such as slurm/site.env." >&2
     exit 1

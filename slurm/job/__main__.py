@@ -58,7 +58,8 @@ class JobStart:
         if runtime not in ("pyxis", "apptainer"):
             raise Mistake(f"CONTAINER_RUNTIME={runtime} is not known: write pyxis or apptainer in site.env")
         names = commands.run("scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"])
-        self.allocation = allocation.read_allocation(environment, names.stdout.split())
+        shown = commands.ask("scontrol", "show", "--details", "job", allocation.name_of(environment))
+        self.allocation = allocation.read_allocation(environment, names.stdout.split(), shown.stdout)
         self.folder = Folder(run_dir, stage, self.allocation.job)
         self.overrides = allocation.overrides(stage, run_dir, str(self.folder.reward), others)
         self.checkout = (
@@ -124,7 +125,7 @@ class JobStart:
     def prepare(self) -> None:
         """Says what the job is, and sets the variables that every step inherits."""
         self.say(f"{self.allocation}, from step {self.first_step}")
-        self.end_s = end_s = commands.end_of(self.allocation.job)
+        self.end_s = end_s = commands.end_of(self.allocation.name)
         lead_s = decisions.lead_time_s(
             read_text(Path(os.environ.get("JOB_SCRIPT", ""))), os.environ.get("SBATCH_SIGNAL", "")
         )
@@ -154,7 +155,7 @@ class JobStart:
         self, image: str, name: str, options: Sequence[str], command: Sequence[str], **streams: object
     ) -> Step:
         """Starts a job step in the container that the variable `image` of site.env names, if it does."""
-        all_options = [f"--job-name={name}", *options]
+        all_options = [f"--job-name={name}", *self.allocation.gpu_options, *options]
         words = allocation.step_command(
             os.environ.get(image, ""), all_options, command, os.environ, self.checkout
         )
@@ -165,7 +166,7 @@ class JobStart:
         time.sleep(seconds)
         if signal.SIGUSR1 in self.signals:  # --signal=B:USR1 sends it to this process only
             self.signals.remove(signal.SIGUSR1)
-            commands.run("scancel", "--signal=USR1", self.allocation.job)
+            commands.run("scancel", "--signal=USR1", self.allocation.name)
         if signal.SIGTERM in self.signals:
             self.folder.close_service()
             self.folder.note_state(decisions.STOPPED, self.why_stopped())
@@ -320,7 +321,7 @@ class JobStart:
         # The requeue's would end this process before leave_out.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.folder.note_state(decisions.REQUEUED, decision.why)
-        job = self.allocation.job
+        job = self.allocation.name
         done = commands.run("scontrol", "requeue", job)
         if done.returncode:
             now = commands.fields_of("job", job)
@@ -341,7 +342,7 @@ class JobStart:
         """Excludes nodes from the next start of this job, which is in the queue again: Slurm changes only a job that
         waits."""
         self.folder.note_excluded(nodes)
-        job, names = self.allocation.job, ",".join(nodes)
+        job, names = self.allocation.name, ",".join(nodes)
         known = commands.fields_of("job", job).get("ExcNodeList", "(null)")
         all_names = names if known == "(null)" else f"{known},{names}"
         if commands.run("scontrol", "update", f"JobId={job}", f"ExcNodeList={all_names}").returncode:

@@ -14,12 +14,24 @@ class Allocation:
     """What Slurm has given to this start of the job."""
 
     job: str
+    name: str
+    """What Slurm's commands call the job. The id of an array's last task is that of the whole array."""
     start: int
     """Number of restarts before this one."""
     nodes: Sequence[str]
     cpus: Sequence[int]
     """CPUs of the job on each node."""
-    ranks_per_node: int
+    gpus_per_node: int
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.gpus_per_node or 1
+
+    @property
+    def gpu_options(self) -> Sequence[str]:
+        """Returns srun's options for the GPUs of a step: by default it has none if only --exclusive gave them, and it
+        asks one node for all those of the job if --gpus did."""
+        return [f"--gpus-per-node={self.gpus_per_node}"] if self.gpus_per_node else []
 
     @property
     def world_size(self) -> int:
@@ -35,21 +47,26 @@ class Allocation:
         )
 
 
-def read_allocation(environment: Mapping[str, str], nodes: Sequence[str]) -> Allocation:
-    """Returns the allocation. A node has a rank for each GPU that sbatch was asked for, or one without GPUs: with
+def name_of(environment: Mapping[str, str]) -> str:
+    """Returns what Slurm's commands call this job, so that they do not mean other tasks of its array too."""
+    job = environment["SLURM_JOB_ID"]
+    is_last_task = environment.get("SLURM_ARRAY_JOB_ID") == job
+    return f"{job}_{environment['SLURM_ARRAY_TASK_ID']}" if is_last_task else job
+
+
+def read_allocation(environment: Mapping[str, str], nodes: Sequence[str], shown: str) -> Allocation:
+    """Returns the allocation. shown: what `scontrol show --details job` says; variables about GPUs and restarts may be
+    inherited from another job. A node has a rank for each GPU that sbatch was asked for, or one without GPUs: with
     --exclusive Slurm gives all GPUs of a node, but `submit` and the user have counted on those. Raises Mistake for an
     allocation on which equal nodes are impossible."""
-    given = _count(environment.get("SLURM_GPUS_ON_NODE", "")) or 1
-    ranks = _count(environment.get("SLURM_GPUS_PER_NODE", "")) or given
-    if ranks > given:
-        raise Mistake(
-            f"--gpus-per-node={ranks}, but {nodes[0]} has given {given}: write another --gpus-per-node"
-        )
-    total = _count(environment.get("SLURM_GPUS", ""))
-    if total and total != ranks * len(nodes):
-        raise Mistake(
-            f"{total} GPUs on {len(nodes)} nodes are not {ranks} on each: write --gpus-per-node in place of --gpus"
-        )
+    fields = dict(re.findall(r"(\S+?)=(\S*)", shown))
+    gpus = _count_gpus(fields.get("TresPerNode", ""))
+    given = {_count_gpus(text) for text in re.findall(r"\bGRES=(\S*)", shown)}
+    if not gpus and len(given) > 1:
+        numbers = " and ".join(map(str, sorted(given)))
+        raise Mistake(f"the nodes give the job {numbers} GPUs: write --gpus-per-node, for as many on each")
+    gpus = gpus or max(given, default=_count_gpus(f"gpu:{environment.get('SLURM_GPUS_ON_NODE') or 0}"))
+    ranks = gpus or 1
     cpus = read_cpus(environment.get("SLURM_JOB_CPUS_PER_NODE") or environment["SLURM_CPUS_ON_NODE"])
     cpus = cpus if len(cpus) == len(nodes) else [min(cpus)] * len(nodes)
     if min(cpus) < ranks:
@@ -59,17 +76,18 @@ def read_allocation(environment: Mapping[str, str], nodes: Sequence[str]) -> All
         )
     return Allocation(
         job=environment["SLURM_JOB_ID"],
-        start=int(environment.get("SLURM_RESTART_COUNT") or 0),
+        name=name_of(environment),
+        start=int(fields.get("Restarts") or environment.get("SLURM_RESTART_COUNT") or 0),
         nodes=tuple(nodes),
         cpus=tuple(cpus),
-        ranks_per_node=ranks,
+        gpus_per_node=gpus,
     )
 
 
-def _count(text: str) -> int:
-    """Returns the number in a text such as 8 or gpu:h100:8; 0 if there is none."""
-    last = text.rpartition(":")[2]
-    return int(last) if last.isdigit() else 0
+def _count_gpus(text: str) -> int:
+    """Returns the GPUs of a text such as gres:gpu:h100:8, gres/gpu=8 or gpu:2(IDX:0-1),nic:1."""
+    last = [found.rpartition(":")[2] for found in re.findall(r"\bgpu\b[:=]?([^,(]*)", text)]
+    return sum(int(word) if word.isdigit() else 1 for word in last)
 
 
 def read_cpus(text: str) -> list[int]:
@@ -99,6 +117,7 @@ def rank_environment(
     that the trainer pauses in time; Slurm sets it from 23.02 on."""
     cache = environment.get("CACHE_DIR") or f"/tmp/nemo_prorl-{user_id}"
     made = {
+        "SLURM_RESTART_COUNT": str(allocation.start),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(allocation.world_size),

@@ -17,7 +17,9 @@ from slurm.job.decisions import StepEnd
 ANSWER_S = 60.0
 """Time limit of a command that asks Slurm."""
 NUM_ASKED, PAUSE_S = 6, 10.0
-"""How often squeue is asked before it counts as not answering, and seconds between."""
+"""How often Slurm is asked before it counts as not answering, and seconds between."""
+_UNKNOWN = "Invalid job id"
+"""What Slurm says of an old job, which it has forgotten."""
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -28,6 +30,16 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 127, "", str(error))
 
 
+def ask(*command: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command that asks Slurm, several times until there is an answer."""
+    for attempt in range(NUM_ASKED):
+        time.sleep(PAUSE_S if attempt else 0.0)
+        answer = run(*command)
+        if answer.returncode == 0 or _UNKNOWN in answer.stderr:
+            break
+    return answer
+
+
 def fields_of(*what: str) -> dict[str, str]:
     """Returns the fields of `scontrol show WHAT`, such as JobState and Restarts; none if Slurm does not answer."""
     words = run("scontrol", "show", "--oneliner", *what).stdout.split()
@@ -35,17 +47,12 @@ def fields_of(*what: str) -> dict[str, str]:
 
 
 def state_of(job: str) -> str | None:
-    """Returns squeue's name of a job's state, empty if it waits or runs no more; None if squeue does not answer, asked
-    several times."""
-    for attempt in range(NUM_ASKED):
-        if attempt:
-            time.sleep(PAUSE_S)
-        answer = run("squeue", "--noheader", f"--job={job}", "--format=%T")
-        if answer.returncode == 0:
-            return answer.stdout.strip()
-        if "Invalid job id" in answer.stderr:  # Slurm forgets old jobs
-            return ""
-    return None
+    """Returns squeue's name of a job's state, empty if it waits or runs no more; None if squeue does not answer."""
+    answer = ask("squeue", "--noheader", f"--job={job}", "--format=%A %T")
+    if answer.returncode and _UNKNOWN not in answer.stderr:
+        return None
+    # The id of an array's last task is that of the whole array.
+    return dict(line.split() for line in answer.stdout.splitlines()).get(job, "")
 
 
 def end_of(job: str) -> float | None:

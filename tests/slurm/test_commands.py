@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -36,3 +37,24 @@ def used() -> Iterator[int]:
 def test_a_port_is_chosen_whatever_the_kernel_has(used: int, kernel: str) -> None:
     port = commands.free_port([used, used + 1, used + 2])
     assert (port == used) == (kernel == "no sockets")
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (CompletedProcess("", 0, "7 RUNNING\n", ""), "RUNNING"),
+        (CompletedProcess("", 0, "9 RUNNING\n7 COMPLETING\n", ""), "COMPLETING"),
+        (
+            CompletedProcess("", 0, "9 RUNNING\n8 PENDING\n", ""),
+            "",
+        ),  # of the array, whose last task has ended
+        (CompletedProcess("", 1, "", "slurm_load_jobs error: Invalid job id specified"), ""),
+        (CompletedProcess("", 1, "", "Unable to contact slurm controller"), None),
+    ],
+)
+def test_the_state_of_a_job_is_not_that_of_its_array(
+    answer: CompletedProcess[str], state: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "run", lambda *_: answer)
+    monkeypatch.setattr(commands, "PAUSE_S", 0.0)
+    assert commands.state_of("7") == state

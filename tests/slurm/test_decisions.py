@@ -313,41 +313,54 @@ JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "96(x2)", "SLURM_CPUS_ON_
 @pytest.mark.parametrize(
     ("given", "ranks", "cpus"),
     [
-        ({"SLURM_GPUS_ON_NODE": "8"}, 8, 12),
-        ({"SLURM_GPUS_ON_NODE": "gpu:h100:8"}, 8, 12),
-        ({}, 1, 96),
-        ({"SLURM_GPUS_ON_NODE": "8", "SLURM_GPUS_PER_NODE": "1"}, 1, 96),  # --exclusive gives all GPUs
-        ({"SLURM_GPUS_ON_NODE": "8", "SLURM_GPUS_PER_NODE": "h100:3"}, 3, 32),
-        ({"SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_CPUS_PER_NODE": "96,6"}, 2, 3),
-        ({"SLURM_GPUS_ON_NODE": "8", "SLURM_GPUS": "16"}, 8, 12),
+        ("GRES=gpu:8(IDX:0-7)", 8, 12),
+        ("GRES=nic:2,gpu:h100:8(IDX:0-3,4-7)", 8, 12),
+        ("GRES= MinCPUsNode=1", 1, 96),
+        ("GRES=gpu:8(IDX:0-7) Power= TresPerNode=gres:gpu:1", 1, 96),  # --exclusive gives all GPUs
+        ("GRES=gpu:8(IDX:0-7) Nodes=n2 GRES=gpu:4(IDX:0-3) TresPerNode=gres/gpu:h100:3", 3, 32),
+        ("GRES=gpu:8(IDX:0-7) TresPerNode=gres:gpu:1g.5gb:2,gres:gpu:a100:1,gres:nic:5", 3, 32),
+        ("GRES=gpu:8(IDX:0-7) TresPerNode=gres:gpu", 1, 96),
+        ("", 6, 16),  # Slurm does not answer
     ],
 )
-def test_a_node_has_a_rank_for_each_gpu_that_was_asked_for(
-    given: dict[str, str], ranks: int, cpus: int
-) -> None:
-    found = allocation.read_allocation({**JOB, **given}, ["n1", "n2"])
+def test_a_node_has_a_rank_for_each_gpu_that_was_asked_for(given: str, ranks: int, cpus: int) -> None:
+    """Variables, which may be inherited, count only if there is nothing else."""
+    inherited = {"SLURM_GPUS_ON_NODE": "gpu:h100:6", "SLURM_GPUS_PER_NODE": "5", "SLURM_GPUS": "2"}
+    found = allocation.read_allocation({**JOB, **inherited}, ["n1", "n2"], f"JOB_GRES=gpu:16 {given}")
     assert (found.ranks_per_node, found.world_size, found.cpus_per_rank) == (ranks, 2 * ranks, cpus)
+    assert found.gpu_options == ([] if "GRES= " in given else [f"--gpus-per-node={ranks}"])
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ("GRES=gpu:3(IDX:0-2)", "n2 gives the job 1 CPU(s) for 3 ranks"),
         (
-            {"SLURM_GPUS_ON_NODE": "3", "SLURM_JOB_CPUS_PER_NODE": "4,1"},
-            "n2 gives the job 1 CPU(s) for 3 ranks",
+            "GRES=gpu:3(IDX:0-2) Nodes=n2 GRES=gpu:2(IDX:0-1) TresPerJob=gres:gpu:5",
+            "the job 2 and 3 GPUs: write",
         ),
-        ({"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS": "5"}, "5 GPUs on 2 nodes are not 2 on each"),
-        ({"SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS_PER_NODE": "4"}, "n1 has given 2"),
     ],
 )
-def test_an_allocation_without_room_for_equal_ranks_is_refused(given: dict[str, str], said: str) -> None:
+def test_an_allocation_without_room_for_equal_ranks_is_refused(given: str, said: str) -> None:
     with pytest.raises(Mistake) as caught:
-        allocation.read_allocation({**JOB, **given}, ["n1", "n2"])
+        allocation.read_allocation({**JOB, "SLURM_JOB_CPUS_PER_NODE": "4,1"}, ["n1", "n2"], given)
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("array", "name"), [({}, "7"), ({"SLURM_ARRAY_JOB_ID": "7"}, "7_2"), ({"SLURM_ARRAY_JOB_ID": "5"}, "7")]
+)
+def test_a_job_is_not_taken_for_its_array_and_its_starts_are_its_own(
+    array: dict[str, str], name: str
+) -> None:
+    """Other tasks than the last have ids of their own. A shell may have the variables of another job."""
+    given = {**JOB, "SLURM_RESTART_COUNT": "3", **array, **({"SLURM_ARRAY_TASK_ID": "2"} if array else {})}
+    found = allocation.read_allocation(given, ["n1"], "Restarts=0 BatchFlag=1")
+    assert (found.job, found.name, found.start) == ("7", name, 0)
+
+
 def environment_of(**given: str) -> dict[str, str]:
-    found = allocation.read_allocation({**JOB, "SLURM_GPUS_ON_NODE": "8"}, ["n1", "n2"])
+    found = allocation.read_allocation(JOB, ["n1", "n2"], "GRES=gpu:8(IDX:0-7)")
     return allocation.rank_environment(
         given,
         found,

@@ -210,7 +210,7 @@ def test_a_node_that_was_left_out_stays_out_when_another_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, calls = object.__new__(JobStart), list[tuple[str, ...]]()
-    job.folder, job.allocation = held(tmp_path), SimpleNamespace(job="7")  # type: ignore[assignment]
+    job.folder, job.allocation = held(tmp_path), SimpleNamespace(name="7")  # type: ignore[assignment]
     monkeypatch.setattr(commands, "fields_of", lambda *_: {"ExcNodeList": "n1"})
     monkeypatch.setattr(commands, "run", lambda *call: calls.append(call) or SimpleNamespace(returncode=0))
     job.leave_out(["n2"])

@@ -24,6 +24,7 @@ from tests.test_cli import inputs_for_submit
 pytestmark = pytest.mark.slow
 
 WORLD_SIZE = 2 * GPUS_PER_NODE
+LEFT_BEHIND = "SLURM_GPUS=2,SLURM_GPUS_PER_NODE=1,SLURM_EXCLUSIVE=1,SLURM_HET_SIZE=2,SLURM_RESTART_COUNT=3"
 ODD = "data.train={'a file.parquet': 1.0}"
 JOBS: dict[str, dict[str, str]] = {
     # name: fate (see stub.py) and variables of site.env
@@ -54,7 +55,7 @@ class Run:
         self, *arguments: str, launcher: str = "run1_8k", options: tuple[str, ...] = (), **site: str
     ) -> None:
         """Submits a launcher with these variables, none of which the job's environment has: several sites set
-        SBATCH_EXPORT=NONE."""
+        SBATCH_EXPORT=NONE. It has what salloc and an earlier job may leave behind in a shell."""
         file = self.folder / f"{launcher}.env"
         given = {**stub_environment(self.python), **site}
         file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in given.items()))
@@ -64,7 +65,7 @@ class Run:
             f"exp_manager.explicit_log_dir={self.folder}",
             *arguments,
         ]
-        self.job = self.cluster.run(*command, SBATCH_EXPORT="SITE_ENV", SITE_ENV=str(file))
+        self.job = self.cluster.run(*command, SBATCH_EXPORT=f"SITE_ENV,{LEFT_BEHIND}", SITE_ENV=str(file))
 
     def end(self) -> str:
         """Waits for the job's end; returns its state and exit code."""
@@ -219,6 +220,27 @@ def test_a_preempted_job_saves_in_its_grace_time_and_comes_back(runs: dict[str, 
     assert run.end() == "COMPLETED 0:0"
     assert run.lives() == 2
     assert child.end() == "COMPLETED 0:0"
+
+
+def test_a_task_of_an_array_pauses_alone(cluster: Cluster, stub: Path, tmp_path: Path) -> None:
+    """The id of the last task is that of the array. Each task has a folder of its own."""
+    site = {**stub_environment(stub), "FATE": "waiting,done"}
+    text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in site.items())
+    (tmp_path / "site.env").write_text(f"{text}RUN_DIR={tmp_path}/$SLURM_ARRAY_TASK_ID\n")
+    options = ("--array=0-1", f"--output={tmp_path}/%a.out", *SIZE)
+    array = cluster.run(
+        "sbatch", "--parsable", *options, "launchers/run1_8k.sh", SITE_ENV=str(tmp_path / "site.env")
+    )
+    first, last = (Run(cluster, tmp_path / task, stub, job=f"{array}_{task}") for task in "01")
+    for run in (first, last):
+        run.wait_for_ranks()
+    cluster.run("scancel", "--signal=USR1", last.job)
+    assert last.end() == "COMPLETED 0:0"
+    state = cluster.states(first.job)
+    assert (state["JobState"], state["Restarts"]) == ("RUNNING", "0")
+    cluster.run("scancel", "--signal=USR1", first.job)
+    assert first.end() == "COMPLETED 0:0"
+    assert [first.lives(), last.lives()] == [2, 2]
 
 
 def test_crashes_are_tried_again_and_restarts_without_progress_come_to_an_end(runs: dict[str, Run]) -> None:

@@ -58,6 +58,15 @@ def test_the_site_has_the_last_word(tmp_path: Path) -> None:
     assert said == ["load cuda gcc", "/opt/python"]
 
 
+def test_what_salloc_has_left_behind_is_no_option_of_a_step(tmp_path: Path) -> None:
+    """What the site sets stays."""
+    (tmp_path / "site.env").write_text("SLURM_NETWORK=single_sn_all\n")
+    inherited = {"SLURM_GPUS": "2", "SLURM_EXCLUSIVE": "1", "SRUN_CPUS_PER_TASK": "3", "SLURM_NETWORK": "x"}
+    own = {"SLURM_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2", "SLURM_CONF": "/c", "SLURMD_NODENAME": "n1"}
+    said = bash("env | grep ^S[LR]U", SITE_ENV=f"{tmp_path}/site.env", **inherited, **own)
+    assert {*said} == {*(f"{name}={value}" for name, value in own.items()), "SLURM_NETWORK=single_sn_all"}
+
+
 def test_the_example_of_a_site_sets_nothing_as_it_is() -> None:
     assert bash('echo "${SBATCH_ACCOUNT-unset}" "${CONTAINER-unset}"', SITE_ENV="slurm/site.env.example") == [
         "unset unset"
