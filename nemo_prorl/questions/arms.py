@@ -100,13 +100,13 @@ class ArmRun:
 
 
 def checkpoint_at(run_dir: Path, step: int) -> Checkpoint:
-    """Returns the run's newest checkpoint of this step. Raises ConfigError."""
-    checkpoints = find_checkpoints(run_dir)
+    """Returns the run's newest checkpoint of this step that has everything to go on from. Raises ConfigError."""
+    checkpoints = [checkpoint for checkpoint in find_checkpoints(run_dir) if checkpoint.has_moments]
     found = [checkpoint for checkpoint in checkpoints if checkpoint.state.step == step]
     if not found:
         has = ", ".join(dict.fromkeys(str(checkpoint.state.step) for checkpoint in checkpoints))
         raise ConfigError(
-            f"{run_dir} has no checkpoint of step {step}: write --at with one of {has}."
+            f"{run_dir} has no checkpoint of step {step} to go on from: write --at with one of {has}."
             if has
             else f"{run_dir} has no checkpoints yet: write the folder of a run that has saved one."
         )

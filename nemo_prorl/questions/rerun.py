@@ -30,7 +30,7 @@ from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.sampling.rounds import sampling_seed
-from nemo_prorl.training.stages import StartingPoint, restore_prompts
+from nemo_prorl.training.stages import StartingPoint, check_moments, restore_prompts
 from nemo_prorl.training.step import Stepper, StepResult
 from nemo_prorl.training.timing import Stopwatch
 from nemo_prorl.types import RunState
@@ -267,7 +267,7 @@ def _start(run_dir: Path, config: RunConfig, first: int) -> StartingPoint:
     stage, checkpoints = config.stage, find_checkpoints(run_dir)
     for checkpoint in reversed(checkpoints):
         is_before = checkpoint.state.stage == stage.name and checkpoint.state.step < first
-        if is_before and not changed_content(checkpoint.path):
+        if is_before and checkpoint.has_moments and not changed_content(checkpoint.path):
             return StartingPoint(checkpoint=checkpoint, is_resume=True)
     if not stage.parent:
         return StartingPoint(checkpoint=None, is_resume=False)
@@ -281,8 +281,8 @@ def _start(run_dir: Path, config: RunConfig, first: int) -> StartingPoint:
         begun = next((one for one in RunFolder(run_dir).records if one["stage"] == stage.name), {})
         if WENT_BACK in begun:
             best = _checkpoint_of(checkpoints, begun[WENT_BACK], stage.parent)
-            return StartingPoint(checkpoint=best, is_resume=False, last=last)
-    return StartingPoint(checkpoint=last, is_resume=False)
+            return check_moments(StartingPoint(checkpoint=best, is_resume=False, last=last), stage)
+    return check_moments(StartingPoint(checkpoint=last, is_resume=False), stage)
 
 
 def _checkpoint_of(checkpoints: list[Checkpoint], step: int, stage: str) -> Checkpoint:

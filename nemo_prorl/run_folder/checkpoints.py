@@ -2,7 +2,8 @@
 
     RUN/checkpoints/step-00000040-STAGE/
         state.json      state of the run, value of the monitored metric, hash of the reference, versions of the software
-        policy/         weights, optimizer, reference, random states (Megatron's distributed checkpoint)
+        policy/         weights, optimizer, reference, random states (Megatron's distributed checkpoint); the
+                        optimizer's moments in moments/, which is deleted if keep_moments is false
         huggingface/    config and tokenizer of the model, for exports
         manifest.json   size and hash of every other file, written last
 
@@ -12,12 +13,20 @@ training/checkpoint.py writes and loads them. docs/long_runs.md lists the guaran
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nemo_prorl.config import BestMode, ConfigError
-from nemo_prorl.run_folder.storage import MANIFEST_FILE, changed_content, missing_or_torn
+from nemo_prorl.run_folder.storage import (
+    MANIFEST_FILE,
+    changed_content,
+    missing_or_torn,
+    read_manifest,
+    write_manifest,
+    write_text,
+)
 from nemo_prorl.run_folder.terminal import say_once
 from nemo_prorl.run_folder.validation_metrics import VALIDATION, measurement_name
 from nemo_prorl.types import RunState
@@ -26,6 +35,10 @@ CHECKPOINTS_FOLDER = "checkpoints"
 """Folder of a run with its checkpoints."""
 STATE_FILE = "state.json"
 POLICY_FOLDER = "policy"
+MOMENTS_FOLDER = "moments"
+"""Folder in POLICY_FOLDER with Adam's moments, as a distributed checkpoint of their own."""
+WITHOUT_MOMENTS = "without_moments"
+"""File in POLICY_FOLDER that says that the moments were deleted."""
 MODEL_FOLDER = "huggingface"
 REPLACED = ".replaced"
 """Suffix of a checkpoint while a newer one of the same step replaces it."""
@@ -51,6 +64,19 @@ class Checkpoint:
     @property
     def policy(self) -> Path:
         return self.path / POLICY_FOLDER
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether it still has the optimizer's moments, without which no stage can go on exactly."""
+        return not (self.policy / WITHOUT_MOMENTS).exists()
+
+    def remove_moments(self) -> None:
+        """Deletes the optimizer's moments. At any time the checkpoint has all files that its manifest lists."""
+        moments = self.policy / MOMENTS_FOLDER
+        if moments.exists():
+            write_text(self.policy / WITHOUT_MOMENTS, "")
+            write_manifest(self.path, read_manifest(self.path), without=moments)
+            shutil.rmtree(moments, ignore_errors=True)
 
     @property
     def kind(self) -> tuple[str, str]:

@@ -62,17 +62,20 @@ def fingerprints(folder: Path, files: Iterable[Path]) -> dict[str, Fingerprint]:
         return dict(zip(names, threads.map(fingerprint, listed), strict=True))
 
 
-def write_manifest(folder: Path, known: Mapping[str, Fingerprint]) -> None:
-    """Writes the manifest of a folder, reading the files that `known` lacks. All files are flushed to disk on
-    return."""
+def write_manifest(
+    folder: Path, known: Mapping[str, Fingerprint], *, without: Path = Path(MANIFEST_FILE)
+) -> None:
+    """Replaces the manifest of a folder, reading the files that `known` lacks. All files are flushed to disk on return.
+    without: a folder whose files are not listed."""
     paths = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST_FILE)
-    files = {path.relative_to(folder).as_posix(): path for path in paths}
+    files = {path.relative_to(folder).as_posix(): path for path in paths if without not in path.parents}
     missing = [path for name, path in files.items() if name not in known]
     for path in missing:
         sync(path)
     listed = {**known, **fingerprints(folder, missing)}
     record = {"files": {name: asdict(listed[name]) for name in sorted(files)}}
-    write_text(folder / MANIFEST_FILE, json.dumps(record, indent=1))
+    with replacing_file(folder / MANIFEST_FILE) as aside:
+        write_text(aside, json.dumps(record, indent=1))
     for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
         sync(path)
 

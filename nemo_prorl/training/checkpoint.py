@@ -196,6 +196,10 @@ class CheckpointWriter:
             for checkpoint in checkpoints:
                 if checkpoint.path not in kept:
                     _remove(checkpoint.path)
+                elif (
+                    not self.params.keep_moments and checkpoint not in checkpoints[-self.params.save_last_k :]
+                ):
+                    checkpoint.remove_moments()
             for left in self._folder.glob(f"{REMOVING}*"):
                 shutil.rmtree(left, ignore_errors=True)
 

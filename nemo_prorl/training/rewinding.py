@@ -74,10 +74,13 @@ def _kept(checkpoints: list[Checkpoint], run_dir: Path, stage: str, step: int | 
         )
     if step is None:
         return checkpoints[: own[0]]
-    steps = {checkpoints[number].state.step: number for number in own}
+    steps = {checkpoints[number].state.step: number for number in own if checkpoints[number].has_moments}
     if step not in steps:
         has = ", ".join(map(str, steps))
-        raise ConfigError(f"stage {stage} in {run_dir} has no checkpoint of step {step}: write one of {has}.")
+        advice = f"write one of {has}" if has else "without --step the stage begins again"
+        raise ConfigError(
+            f"stage {stage} in {run_dir} has no checkpoint of step {step} to go on from: {advice}."
+        )
     return checkpoints[: steps[step] + 1]
 
 

@@ -129,9 +129,23 @@ class StartingPoint:
         return f"{text}, the stage's best by {self.checkpoint.monitor} ({self.checkpoint.score:.4f})"
 
 
+def check_moments(start: StartingPoint, stage: StageConfig) -> StartingPoint:
+    """Returns `start`. Raises ConfigError if the stage needs the optimizer's moments of a checkpoint that has none."""
+    needs_them = start.is_resume or not stage.reset_optimizer
+    if needs_them and start.checkpoint is not None and not start.checkpoint.has_moments:
+        advice = "bring back a newer checkpoint" if start.is_resume else "write stage.reset_optimizer=true"
+        lacks = "was kept without the optimizer's moments (keep_moments=false)"
+        raise ConfigError(f"{start} {lacks}, which stage {stage.name} would continue: {advice}.")
+    return start
+
+
 def find_starting_point(config: RunConfig) -> StartingPoint:
     """Returns where the stage begins, from the folder's checkpoints and markers. Raises ConfigError if they do not fit
     the stage."""
+    return check_moments(_find_starting_point(config), config.stage)
+
+
+def _find_starting_point(config: RunConfig) -> StartingPoint:
     run_dir, stage = Path(config.exp_manager.explicit_log_dir), config.stage
     checkpoints = find_checkpoints(run_dir)
     own = last_of_stage(checkpoints, stage.name)

@@ -361,7 +361,7 @@ def test_options_that_have_changed_since_the_checkpoint_are_named(
     ("words", "what"),
     [
         ("--arm nothing", "--arm is given once"),
-        ("--arm a --arm b --at 25", "no checkpoint of step 25: write --at with one of 20, 30."),
+        ("--arm a --arm b --at 25", "no checkpoint of step 25 to go on from: write --at with one of 20, 30."),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -450,12 +450,13 @@ def writer(
     mode: str = "max",
     asynchronous: bool = False,
     ranks: Any = SINGLE,
+    **more: Any,
 ) -> CheckpointWriter:
     return CheckpointWriter(
         tmp_path / "run",
         model_dir=tmp_path / "model",
         params=CheckpointCallbackParams(
-            save_last_k=keep, save_top_k=best, mode=BestMode(mode), async_save=asynchronous
+            save_last_k=keep, save_top_k=best, mode=BestMode(mode), async_save=asynchronous, **more
         ),
         ranks=ranks,
         provenance={"commit": "abc"},

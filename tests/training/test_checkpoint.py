@@ -17,9 +17,9 @@ import pytest
 from nemo_prorl.config import BestMode, CheckpointCallbackParams, ConfigError
 from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints, last_of_stage
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
-from nemo_prorl.training.checkpoint import load_policy, worth_keeping
+from nemo_prorl.training.checkpoint import is_intact, load_policy, worth_keeping
 from nemo_prorl.types import RunState
-from tests.training.conftest import ScriptedPolicy, ScriptedSave, folders, found, save, writer
+from tests.training.conftest import SINGLE, ScriptedPolicy, ScriptedSave, folders, found, save, writer
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 
@@ -123,6 +123,38 @@ def test_the_newest_checkpoints_are_kept(tmp_path: Path, model_dir: Path, keep: 
         save(tmp_path, step, keep=keep)
     assert found(tmp_path) == [("main", step) for step in (5, 10, 15, 100_000_000)[-keep:]]
     assert len(folders(tmp_path)) == keep
+
+
+class WithMoments(ScriptedPolicy):
+    def begin_save(self, directory: Path) -> Any:
+        (directory / "moments").mkdir()
+        (directory / "moments" / "first").write_text("moments")
+        return super().begin_save(directory)
+
+
+def test_only_the_newest_checkpoints_keep_their_moments_and_all_stay_whole(
+    tmp_path: Path, model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the best and of a stage's end they go; also if the process dies before the files are deleted."""
+
+    def die(path: Path, **_: Any) -> None:
+        assert path.name != "moments", "killed"
+
+    saving = writer(tmp_path, keep=2, best=1, keep_moments=False)
+    for step, stage, score in ((5, "a", None), (10, "b", 0.9), (15, "b", 0.1)):
+        saving.save(WithMoments(), RunState(stage=stage, step=step), score=score)
+    saved = find_checkpoints(tmp_path / "run")
+    assert [(one.state.step, one.has_moments) for one in saved] == [(5, False), (10, True), (15, True)]
+    assert not (saved[0].policy / "moments").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", die)
+        with pytest.raises(AssertionError, match="killed"):
+            saving.save(WithMoments(), RunState(stage="b", step=20))
+    saved = find_checkpoints(tmp_path / "run")
+    assert [(one.state.step, one.has_moments) for one in saved] == [
+        (5, False), (10, False), (15, True), (20, True),
+    ]  # fmt: skip
+    assert all(is_intact(one, SINGLE) for one in saved)
 
 
 def test_a_stage_that_ended_without_a_step_is_newer_than_its_parent(tmp_path: Path, model_dir: Path) -> None:

@@ -147,7 +147,7 @@ def test_whenever_it_dies_the_same_command_completes_it(
     ("arguments", "sentence"),
     [
         (["x"], r"no checkpoint of stage x: write one of its stages \(a, b, c, d\)\."),
-        (["b", "--step", "26"], r"no checkpoint of step 26: write one of 25, 30\."),
+        (["b", "--step", "26"], r"no checkpoint of step 26 to go on from: write one of 25, 30\."),
     ],
 )
 def test_what_is_not_there_is_one_sentence_and_changes_nothing(

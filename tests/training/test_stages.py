@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,13 @@ from nemo_prorl.config import (
     TrainerConfig,
     ValidationConfig,
 )
-from nemo_prorl.run_folder.checkpoints import Checkpoint
+from nemo_prorl.questions.arms import checkpoint_at
+from nemo_prorl.run_folder.checkpoints import Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.markers import mark_done, mark_failed
 from nemo_prorl.run_folder.storage import write_manifest
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN
 from nemo_prorl.training import stages
+from nemo_prorl.training.rewinding import rewind
 from nemo_prorl.training.stages import (
     StartingPoint,
     find_intact_start,
@@ -127,6 +129,24 @@ def test_a_folder_that_does_not_fit_is_one_sentence(
         find_starting_point(config(run_with(tmp_path, checkpoints, done), stage, parent))
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_without_moments_begins_only_a_stage_that_clears_them(tmp_path: Path) -> None:
+    run_with(tmp_path, "a5 a10", "a")
+    for checkpoint in find_checkpoints(tmp_path):
+        checkpoint.policy.mkdir()
+        (checkpoint.policy / "without_moments").touch()
+    with pytest.raises(ConfigError, match=r"step 10 of stage a was kept without .*bring back a newer"):
+        find_starting_point(config(tmp_path, "a"))
+    child = config(tmp_path, "b", "a")
+    assert find_starting_point(child).checkpoint is not None
+    keeping = replace(child, stage=replace(child.stage, reset_optimizer=False))
+    with pytest.raises(ConfigError, match=r"write stage\.reset_optimizer=true"):
+        find_starting_point(keeping)
+    with pytest.raises(ConfigError, match="no checkpoint of step 5 to go on from: without --step"):
+        rewind(tmp_path, "a", 5)
+    with pytest.raises(ConfigError, match="has no checkpoints yet"):
+        checkpoint_at(tmp_path, 5)
 
 
 def test_a_resume_that_is_not_wanted_is_refused(tmp_path: Path) -> None:
@@ -311,6 +331,7 @@ def test_a_parent_that_was_never_validated_has_no_best(tmp_path: Path) -> None:
 
 
 BEST = {"controller": ControllerConfig(reset_to=ResetTo.best)}
+WITH_MOMENTS = {"controller": ControllerConfig(reset_to=ResetTo.best, reset_optimizer=False)}
 CHILD = {"stage": StageConfig(name="b", parent="a", start_from=StartFrom.best)}
 
 
@@ -330,6 +351,9 @@ CHILD = {"stage": StageConfig(name="b", parent="a", start_from=StartFrom.best)}
         (BEST, ["v"], 10, {"every_n_train_steps": 20}, "needs a checkpoint at every validation"),
         (BEST, ["v"], 0, {"every_n_train_steps": 20}, "needs a checkpoint at every validation"),
         (BEST, ["v"], 20, {"every_n_train_steps": 0}, "needs a checkpoint at every validation"),
+        (BEST, ["v"], 20, {"keep_moments": False}, ""),
+        (WITH_MOMENTS, ["v"], 20, {}, ""),
+        (WITH_MOMENTS, ["v"], 20, {"keep_moments": False}, "keep_moments=false deletes"),
         # The first stage of a chain has no parent; a recipe that sets it for all stages is accepted for it.
         ({"stage": StageConfig(start_from=StartFrom.best)}, [], 0, {}, ""),
     ],

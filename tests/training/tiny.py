@@ -207,8 +207,11 @@ def assert_close(actual: dict[str, Any], expected: dict[str, Any], tolerance: fl
 
 def saved_tensors(policy: Path, scratch: Path) -> dict[str, torch.Tensor]:
     """Returns weights, moments and reference of a checkpoint as full tensors, whatever layout wrote it."""
-    dcp_to_torch_save(policy, scratch / "saved.pt")
-    return _tensors(torch.load(scratch / "saved.pt", weights_only=False))
+    tensors = {}
+    for folder in (policy, policy / "moments"):
+        dcp_to_torch_save(folder, scratch / "saved.pt")
+        tensors |= _tensors(torch.load(scratch / "saved.pt", weights_only=False))
+    return tensors
 
 
 def _tensors(value: Any, name: str = "") -> dict[str, torch.Tensor]:

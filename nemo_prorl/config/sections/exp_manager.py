@@ -31,6 +31,9 @@ class CheckpointCallbackParams:
     """Metric by which checkpoints are compared; those of steps without a validation are not."""
     mode: BestMode = BestMode.max
     """Whether a larger or a smaller value of `monitor` is better."""
+    keep_moments: bool = True
+    """false: all but the save_last_k newest of the run lose the optimizer's moments, half of their size; a stage can
+    begin there only if it resets the optimizer."""
     async_save: bool = True
     """Writes files in the background while training continues, from a copy in host memory."""
 

@@ -174,7 +174,14 @@ def _check_best_exists(config: RunConfig) -> None:
             f"{asked.replace('reset_to=best', 'reset_to=current').replace('start_from=best', 'start_from=last')}."
         )
     every, interval = params.every_n_train_steps, config.validation.interval
-    if config.controller.reset_to is ResetTo.best and (every == 0 or interval == 0 or interval % every):
+    if config.controller.reset_to is not ResetTo.best:
+        return
+    if not (params.keep_moments or config.controller.reset_optimizer):
+        raise ConfigError(
+            f"{asked} with controller.reset_optimizer=false returns to the moments of the best checkpoint, which "
+            f"{where}.keep_moments=false deletes: write true for one of the two."
+        )
+    if every == 0 or interval == 0 or interval % every:
         raise ConfigError(
             f"{asked} needs a checkpoint at every validation: {where}.every_n_train_steps={every} must divide "
             f"validation.interval={interval}, and neither may be 0."

@@ -3,6 +3,7 @@
     DIRECTORY/
         policy.json     the manifest, written last: a folder without it is no checkpoint
         ...             Megatron's shards: weights; unless it was imported, also optimizer, reference, random states
+        moments/        Adam's moments, which may be deleted (run_folder/checkpoints.py)
 
 Keys are the names of Megatron's Transformer Engine layers, whichever layers are in use. The optimizer's state is stored
 per parameter, so it does not matter whether it was sharded over replicas.
@@ -30,6 +31,7 @@ from nemo_prorl.engines.megatron.families import Architecture, Split
 from nemo_prorl.engines.megatron.shards import Save, ShardReader
 from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.weights import whole_parameters
+from nemo_prorl.run_folder.checkpoints import MOMENTS_FOLDER, WITHOUT_MOMENTS
 
 MAIN = "main"
 """Name of the optimizer's fp32 copy of a 16-bit weight, which is saved like a moment."""
@@ -103,7 +105,9 @@ def begin_save(
         lora=trainable.lora,
         **_layout(),
     )
-    return Save(directory, state, asdict(manifest))
+    moments = {part: state.pop(part) for part in optimizer_state.MOMENTS}
+    (directory / MOMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
+    return Save(directory, state, asdict(manifest), Save(directory / MOMENTS_FOLDER, moments, {}))
 
 
 def save_weights(directory: Path, model: torch.nn.Module) -> None:
@@ -157,7 +161,7 @@ def load(
     reference: Mapping[str, torch.Tensor] | None,
 ) -> int:
     """Fills the model, the optimizer and, unless it is None, the reference; returns the saved `num_updates`. Collective
-    over all ranks. Random states are loaded if the layout is the same."""
+    over all ranks. Random states are loaded if the layout is the same. Moments that were deleted become 0."""
     manifest = read_manifest(directory)
     weights, readers = _sharded_weights(model), _sharing(model)
     _load_tensors(directory, "", weights, _parameters(model), readers)
@@ -177,10 +181,15 @@ def load(
         if trainable.lora and is_same:
             _load_tensors(directory, "", places, _parameters(module), factor_readers)
     trainable.optimizer.reload_model_params()
+    optimizer_state.reset(trainable.optimizer)
+    has_moments = not (directory / WITHOUT_MOMENTS).exists()
     for part in _parts(module):
-        if part in manifest.contents and is_same:
-            _load_part(directory, trainable.optimizer, module, part, places, factor_readers)
-    optimizer_state.set_step(trainable.optimizer, manifest.optimizer_step if is_same else 0)
+        is_moment = part in optimizer_state.MOMENTS
+        if part in manifest.contents and is_same and (has_moments or not is_moment):
+            folder = directory / MOMENTS_FOLDER if is_moment else directory
+            _load_part(folder, trainable.optimizer, module, part, places, factor_readers)
+    if is_same and has_moments:
+        optimizer_state.set_step(trainable.optimizer, manifest.optimizer_step)
     if "random" in loaded:
         state = loaded["random"]
         random.setstate(state["python"])

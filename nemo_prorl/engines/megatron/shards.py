@@ -32,28 +32,31 @@ class Save:
     """See `engines.interface.PendingSave`. Constructing it is collective over all ranks.
 
     state: sharded tensors and objects, which must not change until they are written. mark: the content of policy.json,
-    which is written last.
+    which is written last; empty: there is none. beside: a save of another folder, which is written first.
     """
 
-    def __init__(self, directory: Path, state: dict[str, Any], mark: dict[str, Any]) -> None:
+    def __init__(
+        self, directory: Path, state: dict[str, Any], mark: dict[str, Any], beside: Save | None = None
+    ) -> None:
         sharded, self._common = core.save_preprocess(state)
         plan = _Plan("torch_dist", 1, thread_count=2)
         plan.async_save(sharded, directory)
-        self._directory, self._mark = directory, mark
+        self._directory, self._mark, self._beside = directory, mark, beside
         self._writer, self._metadata = plan.writer, plan.metadata
         self._results: list[Any] = []
 
     def write(self) -> list[Path]:
+        beside = self._beside.write() if self._beside else []
         buckets = self._writer.write_buckets
         files = [Path(path) for path, *_ in buckets]
         try:
             while buckets:  # popped, so that the memory of each is freed once it is written
                 self._write_file(buckets.pop(0))
         except BaseException:
-            for file in files:  # the disk may be full
+            for file in [*beside, *files]:  # the disk may be full
                 file.unlink(missing_ok=True)
             raise
-        return files
+        return [*beside, *files]
 
     def _write_file(self, bucket: tuple[Any, ...]) -> None:
         writer = self._writer
@@ -69,6 +72,8 @@ class Save:
         self._results += outcome
 
     def finish(self) -> None:
+        if self._beside:
+            self._beside.finish()
         main = dist.get_rank() == 0
         results: list[Any] | None = [None] * dist.get_world_size() if main else None
         dist.gather_object(self._results, results, dst=0)
@@ -80,7 +85,8 @@ class Save:
             )
             config = core.dist_checkpointing.core.CheckpointingConfig("torch_dist", 1)
             core.dist_checkpointing.core.save_config(config, directory)
-            (self._directory / CHECKPOINT_MARK).write_text(json.dumps(self._mark, indent=1))
+            if self._mark:
+                (self._directory / CHECKPOINT_MARK).write_text(json.dumps(self._mark, indent=1))
 
 
 class _Plan(core.TorchDistSaveShardedStrategy):

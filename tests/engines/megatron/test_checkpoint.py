@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,13 +39,15 @@ from tests.engines.megatron.test_parallel import assert_close
 
 def contents(folder: Path) -> dict[str, torch.Tensor]:
     """Every tensor of a checkpoint, whole, without the padding of vocabularies."""
-    reader = ShardReader(folder)
-    keys = list(reader._known)
-    tensors = reader.read([(key, None) for key in keys])
-    return {
-        key: tensor[:VOCAB] if "embedding" in key or "output_layer" in key else tensor
-        for key, tensor in zip(keys, tensors, strict=True)
-    }
+    found = {}
+    for reader in (ShardReader(folder), ShardReader(folder / "moments")):
+        keys = list(reader._known)
+        tensors = reader.read([(key, None) for key in keys])
+        found |= {
+            key: tensor[:VOCAB] if "embedding" in key or "output_layer" in key else tensor
+            for key, tensor in zip(keys, tensors, strict=True)
+        }
+    return found
 
 
 def assert_same_contents(first: Path, second: Path) -> None:
@@ -141,7 +144,7 @@ def test_a_resume_reads_a_checkpoint_once_however_many_replicas_there_are(
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     num_bytes = sum(run_ranks(load_and_count, 4, model=model, folder=folder, layout=layout))
-    assert num_bytes <= 1.3 * sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    assert num_bytes <= 1.3 * size_of(folder)
 
 
 def test_a_reference_that_is_not_asked_for_is_left_as_it_is(make_policy: MakePolicy, tmp_path: Path) -> None:
@@ -162,6 +165,31 @@ def test_a_reference_that_is_not_asked_for_is_left_as_it_is(make_policy: MakePol
     assert other.num_updates == 1
 
 
+def test_moments_that_were_deleted_are_zero_and_all_else_is_as_saved(
+    make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    batch = train_batch(token_batch())
+    policy = make_policy()
+    policy.update(batch, loss_function)
+    save(policy, tmp_path / "saved")
+    whole = size_of(tmp_path / "saved")
+    shutil.rmtree(tmp_path / "saved" / "moments")
+    (tmp_path / "saved" / "without_moments").touch()
+    assert size_of(tmp_path / "saved") < 0.55 * whole
+    other = make_policy()
+    other.update(batch, loss_function)
+    other.load(tmp_path / "saved")
+    save(other, tmp_path / "again")
+    policy.reset_optimizer()
+    save(policy, tmp_path / "reset")
+    assert_same_contents(tmp_path / "again", tmp_path / "reset")
+    assert checkpoint.read_manifest(tmp_path / "again").optimizer_step == 0
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def test_a_save_is_of_the_moment_it_began(make_policy: MakePolicy, tmp_path: Path) -> None:
     """Training goes on in place while the files are written."""
     batch = train_batch(token_batch())
@@ -175,7 +203,7 @@ def test_a_save_is_of_the_moment_it_began(make_policy: MakePolicy, tmp_path: Pat
     files = pending.write()
     pending.finish()
     assert_same_contents(tmp_path / "at once", tmp_path / "later")
-    assert {file.parent for file in files} == {tmp_path / "later"}
+    assert {file.parent for file in files} == {tmp_path / "later", tmp_path / "later" / "moments"}
     assert all(file.stat().st_size for file in files)
     save(policy, tmp_path / "now")
     assert not torch.equal(
@@ -317,7 +345,7 @@ for limit in limits:
     try:
         writer.save(policy, RunState(stage="main", step=2))
         writer._saving.thread.join()
-        print("left:", list(run.rglob(".writing-*/policy/*")))
+        print("left:", list(run.rglob(".writing-*/policy/**/*.distcp")))
         writer.finish()
     except CheckpointNotSaved as reason:
         print(reason)
