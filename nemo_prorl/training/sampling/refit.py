@@ -34,8 +34,8 @@ from nemo_prorl.training.context import StepContext
 from nemo_prorl.types import Prompt
 
 CHANGED = (
-    "arrived with other values than were sent: look for code that changes weights between policy and sampler, or for a "
-    "copy there that is not refreshed"
+    "arrived with other values than were sent, or not at all: look for code that changes weights between policy and "
+    "sampler, or for a copy there that is not refreshed"
 )
 LEFT_OUT = (
     "arrived, but the engine's loader did not use what arrived: check how this version of vLLM loads these names "
@@ -157,7 +157,7 @@ class Refit:
         canary_limit: the canary fails if its mean difference, in nats per token, is larger."""
         sent, faults, canary = self._load(version)
         remaining = faults
-        if faults or (canary is not None and canary.mean > canary_limit):
+        if faults or (canary is not None and not canary.mean <= canary_limit):  # it may be NaN
             before = _described(faults, len(sent), canary, canary_limit)
             sent, remaining, canary = self._load(version, again=True)
             after = _described(remaining, len(sent), canary, canary_limit)
@@ -191,7 +191,8 @@ class Refit:
 
         loaded = context.sampler.load_weights(weights(), version=version)
         mine = dict.fromkeys(loaded.not_held, LEFT_OUT)
-        mine |= {name: CHANGED for name, value in loaded.received.items() if value != sent.get(name)}
+        names = sent.keys() | loaded.received.keys()
+        mine |= {name: CHANGED for name in names if sent.get(name) != loaded.received.get(name)}
         faults: Faults = {}
         for part in context.ranks.gather(mine):
             faults = part | faults  # if ranks disagree about a tensor, the first one counts

@@ -23,7 +23,7 @@ from nemo_prorl.config import (
 )
 from nemo_prorl.engines.interface import LoadedWeights
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
-from nemo_prorl.training.sampling.refit import TEXT, Canary, canary_prompt
+from nemo_prorl.training.sampling.refit import TEXT, Canary, Refit, canary_prompt
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import (
     ScriptedPolicy,
@@ -157,6 +157,30 @@ def test_what_the_loader_leaves_out_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoppedByController, match=r"norm.weight\) arrived, but the engine's loader did not"):
         run.fit()
     assert run.state.step == 1
+
+
+def test_a_tensor_that_never_arrives_is_wrong(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    spoil(run.sampler, lambda sent, before: {name: sent[name] for name in sent if name != NORM})
+    with pytest.raises(
+        StoppedByController, match=r"norm.weight\) arrived with other values .* or not at all"
+    ):
+        run.fit()
+    assert run.state.step == 1
+
+
+def test_a_canary_that_is_not_a_number_is_repeated_and_said(tmp_path: Path) -> None:
+    run = make_run(tmp_path, num_steps=1)
+    run.sampler = ColderSampler(events=run.events, version=3)
+    run.sampler.shift = np.nan
+    context = replace(make_collector(run.config, [], sampler=run.sampler).context, policy=run.policy)
+    said: list[str] = []
+    refitted = Refit(replace(context, say=said.append), run.canary)(3, canary_limit=0.15)
+    assert refitted.canary is not None
+    assert np.isnan(refitted.canary.mean)
+    assert "differ by nan nats" in said[0]
+    seeds = [settings.seed for settings in run.sampler.settings]
+    assert len(set(seeds)) == len(seeds) == 2, "the repetition draws other random numbers"
 
 
 def test_a_process_that_begins_with_wrong_weights_draws_nothing(tmp_path: Path) -> None:
