@@ -146,7 +146,7 @@ def starting_point(config: RunConfig) -> stages.StartingPoint:
         stages.check_same_run(config, run_dir)
         stages.check_not_beyond(config.trainer, start)
     stages.check_decay(config.trainer, config.stage.name, start)
-    check_same_factors(config, start)
+    check_same_weights(config, start)
     return start
 
 
@@ -330,12 +330,17 @@ def deadline_of(config: ExpManagerConfig, *, is_main: bool) -> Deadline:
     return Deadline(find_ends(config) if is_main else {}, spare_s=spare_s)
 
 
-def check_same_factors(config: RunConfig, start: stages.StartingPoint) -> None:
-    """Raises ConfigError if the stage would go on with a checkpoint's low-rank factors and lora.* asks for others, or
-    for none."""
+def check_same_weights(config: RunConfig, start: stages.StartingPoint) -> None:
+    """Raises ConfigError if the stage would go on with a checkpoint in another precision, or with its low-rank factors
+    where lora.* asks for others, or for none."""
     if start.checkpoint is None:
         return
     manifest = json.loads((start.checkpoint.policy / CHECKPOINT_MARK).read_text(encoding="utf-8"))
+    if (precision := manifest["precision"]) != config.model.precision.name:
+        raise ConfigError(
+            f"stage {config.stage.name} goes on with {start}, which trained in {precision}: write "
+            f"model.precision={precision}."
+        )
     saved, asked = manifest.get("lora", {}), config.lora.recorded
     begins_anew = not start.is_resume and config.stage.reset_reference and config.stage.reset_optimizer
     if saved == asked or begins_anew:

@@ -21,7 +21,7 @@ import yaml
 from nemo_prorl.config import ConfigError, RunConfig, StartFrom
 from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.questions.rerun import changed_options
-from nemo_prorl.run import check_same_factors
+from nemo_prorl.run import check_same_weights
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.metrics_file import rewind_metrics
@@ -200,7 +200,7 @@ def prepare(runs: Sequence[ArmRun], run_dir: Path, checkpoint: Checkpoint, launc
     one exists that was made from another checkpoint or with other options, if the checkpoint's content has changed, or
     for other low-rank factors than the checkpoint's without a reset. launcher: of the run's stage, if any."""
     for run in runs:
-        check_same_factors(run.config, StartingPoint(checkpoint=checkpoint, is_resume=False))
+        check_same_weights(run.config, StartingPoint(checkpoint=checkpoint, is_resume=False))
     moved = [run for run in runs if run.folder.exists() and _was_moved(run, checkpoint)]
     if not all(run.is_done for run in runs) and (damage := changed_content(checkpoint.path)):
         raise ConfigError(

@@ -12,7 +12,7 @@ from nemo_prorl.commands.parsing import CONF_DIR
 from nemo_prorl.config import ConfigError, LoraConfig
 from nemo_prorl.config.compose import compose
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
-from nemo_prorl.run import check_same_factors
+from nemo_prorl.run import check_same_weights
 from nemo_prorl.run_folder.checkpoints import Checkpoint
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.types import RunState
@@ -82,7 +82,18 @@ def test_other_factors_are_refused_unless_the_stage_begins_with_a_reset(
     stage = ["stage.name=run2", "stage.parent=run1", f"lora.rank={rank}", *overrides]
     config, start = compose("laptop", stage, conf_dir=CONF_DIR), a_start(tmp_path, saved, is_resume=is_resume)
     if not must_say:
-        check_same_factors(config, start)
+        check_same_weights(config, start)
         return
     with pytest.raises(ConfigError, match=f"step 7 of stage run1, .*{must_say}"):
-        check_same_factors(config, start)
+        check_same_weights(config, start)
+
+
+@pytest.mark.parametrize("is_resume", [False, True])
+def test_another_precision_than_the_checkpoints_is_refused(is_resume: bool, tmp_path: Path) -> None:
+    """Even if the stage begins with a reset: the reference would not be the one that was saved."""
+    stage = ["stage.name=run2", "stage.parent=run1", "model.precision=bf16"]
+    start = a_start(tmp_path, {}, is_resume=is_resume)
+    with pytest.raises(
+        ConfigError, match=r"step 7 of stage run1, which .* fp32: write model\.precision=fp32"
+    ):
+        check_same_weights(compose("laptop", stage, conf_dir=CONF_DIR), start)

@@ -201,7 +201,7 @@ def test_a_learning_rate_that_would_be_0_before_the_last_update_is_refused(
     decay_updates: int,
     end: int,
 ) -> None:
-    monkeypatch.setattr(run, "check_same_factors", lambda *_: None)  # these checkpoints have no weights
+    monkeypatch.setattr(run, "check_same_weights", lambda *_: None)  # these checkpoints have no weights
     run_with(tmp_path, "", done)
     for step in (int(name[1:]) for name in checkpoints.split()):
         put_checkpoint(tmp_path, "a", step, stage_step=step, num_updates=4 * step)
@@ -257,7 +257,7 @@ def test_the_policy_is_the_best_and_the_run_goes_on_behind_the_last_step(parent:
     assert (state.num_resets, state.last_reset_request, state.went_back_to) == (2, "17", 20)
     assert (state.entropy, state.sampling_yield) == (0.6, 0.7), "of the policy that it is now"
     assert (state.recent_prompts, state.recent_informative) == (64.0, 9.0)
-    assert state.last_reset_step == 10
+    assert state.steps_since_reset == 20 - 10, "the schedules since then go on"
     assert state.num_updates - state.last_reset_update == 80 - 40, "as far from its reference as it was"
     assert state.validation == validations(at_0=0.3, at_20=0.5, at_40=0.5)
     assert str(start) == "step 20 of stage a, the stage's best by validation/domain_mean_score (0.5000)"

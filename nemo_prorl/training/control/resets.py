@@ -33,7 +33,7 @@ def take_policy_of(state: RunState, checkpoint: Checkpoint) -> None:
     which becomes the validation of this step.
     """
     then = checkpoint.state
-    state.last_reset_step = then.last_reset_step
+    state.last_reset_step = state.step - then.steps_since_reset
     state.last_reset_update = state.num_updates - (then.num_updates - then.last_reset_update)
     state.sampling_yield = then.sampling_yield
     state.recent_prompts, state.recent_informative = then.recent_prompts, then.recent_informative

@@ -180,7 +180,7 @@ class Collector:
             groups += round_groups
             kept, surplus = keep_first([kind_of(group, dynamic) for group in groups], needed)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
-        self._check_enough(len(kept), kinds, rounds, state, lambda: self._example(held, verdicts))
+        self._check_enough(len(kept), groups, kinds, rounds, state, lambda: self._example(held, verdicts))
         num_found = len(kept) + len(surplus)
         state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * num_found / len(groups)
         state.recent_informative = 0.5 * state.recent_informative + num_found
@@ -214,6 +214,7 @@ class Collector:
     def _check_enough(
         self,
         num_kept: int,
+        groups: Sequence[RolloutGroup],
         kinds: Counter[Informativeness],
         rounds: Sequence[Round],
         state: RunState,
@@ -242,6 +243,7 @@ class Collector:
             self.context.say(f"step {state.step + 1} trains on what it found: {found}")
             return
         if giving_up.is_done(kinds, state):
+            self.context.prompts.note(groups)
             raise Saturated(
                 f"a step found {found}: the data has little left to teach this policy. Begin the next stage."
             )

@@ -119,7 +119,9 @@ def test_only_data_that_is_learned_is_exhausted_and_all_else_says_what_to_look_a
         collector.collect(asked)
     assert (str(caught.value).count("\n"), str(caught.value)[-1]) == (0, ".")
     assert asked == replace(before, num_attempts=0 if is_done else 1)
-    assert bool(collector.context.prompts.state().get("again")) is not is_done
+    prompts = collector.context.prompts
+    assert bool(prompts.state().get("again")) is not is_done
+    assert hasattr(prompts, "noted") is is_done, "the next stage knows what is learned"
 
 
 def test_a_function_that_gives_nothing_in_a_first_step_is_named_with_what_it_gave() -> None:
