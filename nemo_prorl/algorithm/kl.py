@@ -52,9 +52,10 @@ def weighted_kl_penalty(
     (DeepSeek-V3.2, arXiv 2512.02556 eq. 7). ratio: of each token's current to old probability.
 
     The gradient flows through the ratio as well. In expectation that of k1 and of k3 is the gradient of KL(current ||
-    reference), whichever policy drew the tokens: their slopes are ratio * (1 - d) and ratio * -d. So that no token
-    outweighs the others, a ratio above MAX_OWN_WEIGHT counts as that, without a slope of its own. Where a clamp of the
-    KL is active the gradient is exactly 0, because the ratio's alone would push away from the reference.
+    reference), whichever policy drew the tokens, if the weights are their ratios and not a geometric mean: their slopes
+    are ratio * (1 - d) and ratio * -d. So that no token outweighs the others, a ratio above MAX_OWN_WEIGHT counts as
+    that, without a slope of its own. Where a clamp of the KL is active the gradient is exactly 0, because the ratio's
+    alone would push away from the reference.
     """
     is_clamped = kl_is_clamped(current_logprobs, reference_logprobs, config)
     ratio = torch.where(is_clamped, ratio.detach(), ratio).clamp(max=MAX_OWN_WEIGHT)

@@ -94,7 +94,7 @@ def dppo_surrogate(
     2602.04879).
 
     A ratio bounds rare tokens, whose probability hardly matters, more tightly than likely ones. With dual_clip = c:
-    max(that, c A) where A < 0. moved: as for `clip_bindings`.
+    max(that, c A) where A < 0; where A > 0 no ratio is bounded. moved: as for `clip_bindings`.
     """
     is_far = torch.where(advantages < 0, moved < -config.clip_low, moved > config.clip_high)
     return _dual_clipped(torch.where(is_far, 0.0, ratio) * advantages, advantages, config)

@@ -144,6 +144,10 @@ def test_a_stage_changes_what_the_configuration_says_and_an_override_changes_bot
         ("algorithm.clip_low=-0.1", "in [0, 1]"),
         ("algorithm.correction_low=3", "greater than algorithm.correction_low=3"),
         ("algorithm.kl_clamp_value=-1", "algorithm.kl_clamp_value=-1.0 is out of range"),
+        (
+            "algorithm.kl_estimator=k1",
+            "has no gradient in the loss, so that it would hold nothing: write k2 or k3",
+        ),
         ("algorithm.aggregation_constant=8192", "algorithm.aggregation=sequence_mean_token_sum only"),
         ("trainer.learning_rate=inf", "must be finite"),
         ("algorithm.kl_beta=nan", "algorithm.kl_beta=nan"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel
+from nemo_prorl.config.sections.algorithm import AlgorithmConfig, CorrectionLevel, KlEstimator
 from nemo_prorl.config.sections.checks import ConfigError, require
 from nemo_prorl.config.sections.controller import ControllerAction, ControllerConfig, ControllerMode, ResetTo
 from nemo_prorl.config.sections.data import DataConfig
@@ -105,10 +105,20 @@ class RunConfig:
             )
         if self.lora.rank:
             _check_low_rank(self)
+        algorithm = self.algorithm
+        if (
+            algorithm.kl_estimator is KlEstimator.k1
+            and algorithm.has_kl_in_loss
+            and not algorithm.kl_weighted
+        ):
+            raise ConfigError(
+                "algorithm.kl_estimator=k1 has no gradient in the loss, so that it would hold nothing: write k2 or k3, "
+                "algorithm.kl_weighted=true, or algorithm.kl_in=reward."
+            )
         missing = []
-        if self.algorithm.correction_level is CorrectionLevel.off:
+        if algorithm.correction_level is CorrectionLevel.off:
             missing.append("algorithm.correction_level=token (or sequence, or geometric)")
-        if self.algorithm.has_kl_in_loss and not self.algorithm.kl_weighted:
+        if algorithm.has_kl_in_loss and not algorithm.kl_weighted:
             missing.append("algorithm.kl_weighted=true")
         if self.sampler.ahead and missing:
             raise ConfigError(
