@@ -6,11 +6,11 @@ the launcher, account and partition in slurm/site.env.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -223,19 +223,16 @@ def queue_note(job: Job, submitted: Submission) -> str:
 
 
 def submit(
-    jobs: Sequence[Job], run_dir: Path, root: Path, in_queue: Mapping[str, str]
+    jobs: Sequence[Job], run_dir: Path, environment: Mapping[str, str], in_queue: Mapping[str, str]
 ) -> Iterable[tuple[Job, str]]:
     """Submits the jobs that are not in the queue (stage -> id) and yields (job, id) of all. Raises ConfigError with
     sbatch's message if it refuses one."""
-    environment = site_environment(root)
     parent_id = ""
     for job in jobs:
         job_id = in_queue.get(job.stage, "")
         if not job_id:
             command = job.after(parent_id)
-            done = subprocess.run(
-                command, cwd=root, env=environment, capture_output=True, text=True, check=False
-            )
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise ConfigError(f"sbatch refuses {job.launcher}: {' '.join(done.stderr.split())}")
             if not (given := re.search(r"^(\d+)(;.*)?$", done.stdout, re.MULTILINE)):  # a site may print more
@@ -259,29 +256,13 @@ def blocked_jobs(queue: Queue, ids: Iterable[str]) -> dict[str, str]:
 
 
 def site_environment(root: Path) -> dict[str, str]:
-    """Returns this process's environment with the variables of slurm/site.env, or of $SITE_ENV, which bash reads as in
-    the launchers. Raises ConfigError if SITE_ENV does not exist or the file ends the shell that reads it."""
-    named = os.environ.get("SITE_ENV", "")
-    site = Path(named or root / "slurm" / "site.env")
-    if named and not site.exists():
-        raise ConfigError(
-            f"SITE_ENV={named} does not exist: write the path of a file such as slurm/site.env."
-        )
-    if not site.exists():
-        return dict(os.environ)
-    check = subprocess.run(["bash", "-n", str(site)], capture_output=True, text=True, check=False)
-    if check.returncode:
-        raise ConfigError(f"{site} cannot be read: {' '.join(check.stderr.split())}")
-    # As in the launchers, a last command that fails does not matter.
-    script = 'set -o allexport; source "$1" >&2; set +o allexport; env --null'
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", str(site)], capture_output=True, text=True, check=False
-    )
-    if done.returncode or not done.stdout:
-        said = " ".join(done.stderr.split())
-        raise ConfigError(
-            f"{site} ends the shell that reads it with code {done.returncode}{f' ({said})' if said else ''}, and so "
-            "every job: leave out `exit` and `set -e`, or correct the command that fails."
-        )
+    """Returns this process's environment with the variables of slurm/site.env, or of $SITE_ENV, which bash reads as for
+    the launchers, and shows what that writes on stderr. Raises ConfigError for a file that no job could read."""
+    command = ["bash", "-c", "source slurm/site.sh >&2 && env --null"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    said, _, problem = done.stderr.rpartition("error: ") if done.returncode else (done.stderr, "", "")
+    sys.stderr.write(said)
+    if done.returncode:
+        raise ConfigError(" ".join(problem.split()))
     pairs = (pair.partition("=") for pair in done.stdout.split("\0") if pair)
     return {name: value for name, _, value in pairs}

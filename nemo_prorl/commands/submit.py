@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
             "in all): `python -m nemo_prorl plan` prints the command that makes each."
         )
     try:
-        _submit(jobs, run_dir)
+        _submit(jobs, run_dir, environment)
     except NotNow as error:
         return say(f"{error} Nothing was submitted.", 1)
     return 0
@@ -94,15 +94,15 @@ def _dry_run(jobs: Sequence[Job], run_dir: Path, missing: Mapping[str, str]) -> 
     return submit.dry_run_text(jobs, run_dir, missing, in_queue, doubt)
 
 
-def _submit(jobs: Sequence[Job], run_dir: Path) -> None:
+def _submit(jobs: Sequence[Job], run_dir: Path, environment: Mapping[str, str]) -> None:
     """Submits what is not in the queue and prints every job. Raises as `submit.find_in_queue` and `submit.submit`."""
-    root, logs = CONF_DIR.parent, submissions_file(run_dir).parent
+    logs = submissions_file(run_dir).parent
     check_writable(f"{RUN_DIR_KEY}={run_dir}", logs)
     ids = []
     with submitting_alone(logs):
         in_queue = submit.find_in_queue(jobs, ask_queue(tries=3), run_dir)
         before = read_submissions(run_dir)
-        for job, job_id in submit.submit(jobs, run_dir, root, in_queue):
+        for job, job_id in submit.submit(jobs, run_dir, environment, in_queue):
             note = submit.queue_note(job, before[job.stage]) if job.stage in in_queue else ""
             print(f"{job.stage:<8} job {job_id}{note}", flush=True)
             ids.append(job_id)
@@ -110,7 +110,12 @@ def _submit(jobs: Sequence[Job], run_dir: Path) -> None:
     time.sleep(submit.LOOK_S)
     for job_id, reason in submit.blocked_jobs(ask_queue(timeout_s=5.0), ids).items():
         advice = f"`scontrol show job {job_id}` says what it asks for. If the reason stays, cancel the job and change"
-        show([f"job {job_id} does not start: {reason}. {advice} --time, --nodes, partition or account."])
+        advice += " --time, --nodes, partition or account."
+        if "held" in reason.lower():  # JobHeldAdmin, "job requeued in held state"
+            advice = (
+                f"`scontrol release {job_id}` lets it start; if Slurm refuses that, ask the administrator."
+            )
+        show([f"job {job_id} does not start: {reason}. {advice}"])
 
 
 def _checked_chain(

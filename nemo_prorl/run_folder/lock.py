@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -92,14 +92,20 @@ def submitting_alone(folder: Path) -> Iterator[None]:
     another process stays for SUBMIT_WAIT_S. Lets everybody in on a file system without locks."""
     folder.mkdir(parents=True, exist_ok=True)
     path, end = folder / "submitting", time.monotonic() + SUBMIT_WAIT_S
-    with path.open("a") as file:
-        with suppress(OSError):  # no locks
-            while not _locked(file, path):
-                if time.monotonic() > end:
-                    raise ConfigError(
-                        f"another submit is at work in {folder}: wait for its end, or remove {path} if it is gone."
-                    )
-                time.sleep(0.2)
+    with ExitStack() as stack:
+        while True:
+            file = stack.enter_context(path.open("a"))  # again, because who was at work removes it
+            try:
+                if _locked(file, path):
+                    break
+            except OSError:  # no locks
+                break
+            if time.monotonic() > end:
+                raise ConfigError(
+                    f"another submit is at work in {folder}: wait for its end, or remove {path} if it is gone."
+                )
+            time.sleep(0.2)
+        stack.callback(path.unlink, missing_ok=True)
         yield
 
 

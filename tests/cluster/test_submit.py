@@ -371,6 +371,11 @@ def test_a_submission_that_failed_or_is_no_longer_in_the_queue_is_made_again(
     said = capsys.readouterr().out
     assert said.startswith("run1     job 102\n"), "the number is found below a banner"
     assert "job 102 does not start: PartitionTimeLimit." in said
+    slurm.set_state("CANCELLED")
+    (slurm.folder / "reason").write_text("JobHeldAdmin")
+    assert cli.main(submit_run1) == 0
+    assert "JobHeldAdmin. `scontrol release 103` lets it start" in capsys.readouterr().out
+    (slurm.folder / "reason").write_text("Priority")
     slurm.set_state("COMPLETING")
     assert cli.main(submit_run1) == 1
     assert "is leaving its nodes: repeat the command in a minute" in capsys.readouterr().err
@@ -388,9 +393,10 @@ def test_a_submission_that_failed_or_is_no_longer_in_the_queue_is_made_again(
 @pytest.mark.parametrize(
     ("text", "code", "must_say"),
     [
-        ("SBATCH_GPUS_PER_NODE=1\nno_such_command 2>/dev/null\n", 2, "does not divide the 1 GPUs of a node"),
+        ("SBATCH_GPUS_PER_NODE=1\nfalse\n", 2, "does not divide the 1 GPUs of a node"),
         ('BAR=2\n[ -n "${FOO:-}" ] && BAR=1\n', 0, ""),
-        ("exit 0\n", 2, "ends the shell that reads it with code 0, and so every job: leave out `exit`"),
+        ("echo seen >&2\n", 0, "seen\n"),
+        ("exit 0\n", 2, "ends the shell that reads it: leave out exit"),
         (": ${NEEDED:?is not set}\n", 2, "NEEDED: is not set"),
         ("if\n", 2, "site.env cannot be read: "),
         (None, 2, "site.env does not exist"),

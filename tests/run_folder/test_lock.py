@@ -191,3 +191,4 @@ def test_one_submission_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
             with pytest.raises(ConfigError, match="another submit is at work in"), submitting_alone(folder):
                 pass
             assert folder.is_dir()
+        assert list(folder.iterdir()) == []

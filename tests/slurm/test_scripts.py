@@ -15,10 +15,10 @@ from tests.slurm.cluster import ROOT
 SOURCED = "source slurm/common.sh; "
 
 
-def bash(script: str, **environment: str) -> list[str]:
-    """Returns the lines that a script prints after sourcing common.sh."""
+def bash(script: str, *arguments: str, **environment: str) -> list[str]:
+    """Returns the lines that a script with these arguments prints after sourcing common.sh."""
     done = subprocess.run(
-        ["bash", "-c", SOURCED + script],
+        ["bash", "-c", SOURCED + script, "launcher", *arguments],
         cwd=ROOT,
         env={"PATH": "/usr/bin:/bin", "SITE_ENV": "/dev/null", **environment},
         capture_output=True,
@@ -38,6 +38,12 @@ def bash(script: str, **environment: str) -> list[str]:
         ),
         ('module() { [ "$2" != none ]; }', "none", "error: `module load none` failed"),
         (None, "", "site.env does not exist"),
+        ("RUN_DIR=runs/a b", "", "RUN_DIR=runs/a b: no such command: write quotation marks around a value"),
+        ("PYTHON=python\r", "", "line ends or a byte order mark of Windows: sed -i 's/\\r$//;"),
+        ("\ufeffPYTHON=python", "", "line ends or a byte order mark of Windows: sed -i 's/\\r$//;"),
+        ("RUN_DIR='runs/a", "", "site.env cannot be read: "),
+        ("set -e\nfalse", "", "site.env ends the shell that reads it: leave out exit and set -e"),
+        ("exit 0", "", "site.env ends the shell that reads it: leave out exit and set -e"),
     ],
 )
 def test_a_site_that_cannot_be_used_ends_the_job(
@@ -56,6 +62,14 @@ def test_the_site_has_the_last_word(tmp_path: Path) -> None:
     site.write_text('PYTHON=/opt/python\nmodule() { echo "$@"; }\n')
     said = bash("bash -c 'echo $PYTHON'", SITE_ENV=str(site), PYTHON="mine", MODULES="cuda gcc")
     assert said == ["load cuda gcc", "/opt/python"]
+
+
+def test_what_the_site_sources_has_neither_the_arguments_nor_the_folder_of_the_job(tmp_path: Path) -> None:
+    """Scripts such as conda's `activate` would take the overrides for their own."""
+    (tmp_path / "activate").write_text("echo $#; set -- theirs; cd /; A=1; no_such_command; true\n")
+    (tmp_path / "site.env").write_text(f". {tmp_path}/activate\nno_such_command || true\n")
+    said = bash("pwd; echo $A $1", "a b", SITE_ENV=f"{tmp_path}/site.env")
+    assert said == ["0", str(ROOT), "1 a b"]
 
 
 def test_what_salloc_has_left_behind_is_no_option_of_a_step(tmp_path: Path) -> None:
