@@ -19,10 +19,11 @@ import ast
 import re
 
 THINK_START, THINK_END = "<think>", "</think>"
-_WORDS = r"(?:(?!\n\s*\n).){0,60}"
-_JOINER = re.compile(rf"{_WORDS}(?:,|\band\b){_WORDS}", re.DOTALL)
-_LONGEST_JOINER = 60 + len("and") + 60
-_BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
+_NAME = r"(?:(?P<name>\\?[A-Za-z]+(?:_\w|_\{\w+\})?)[\s$]*=[\s$]*)?"
+_JOINER = re.compile(rf"(?:[\s$,;~}}]|\\[()\[\]]|\\q?quad\b|\\text\{{|\b(?:and|or)\b)*+{_NAME}")
+_NAMED = re.compile(rf"(?<![A-Za-z\\]){_NAME}$")
+_LONGEST_NAME = 20
+_BRACE = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|[{}]|\\boxed\s+(?P<bare>\d+(?:\.\d+)?)(?![\w^\\])")
 _MAX_NESTED_BOXES = 10
 
 
@@ -49,18 +50,18 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
     """Returns every outermost balanced \\boxed{...} or \\fbox{...} as (start, end, content), in order, in linear
     time."""
     open_braces: list[re.Match[str]] = []
-    found: list[tuple[re.Match[str], re.Match[str]]] = []
+    found: list[tuple[int, int, slice]] = []
     for brace in _BRACE.finditer(text):
-        if brace[0] != "}":
+        if brace["bare"]:
+            found.append((*brace.span(), slice(*brace.span("bare"))))
+        elif brace[0] != "}":
             open_braces.append(brace)
         elif open_braces and (opened := open_braces.pop())[0] != "{":
-            while found and found[-1][0].start() > opened.start():  # boxes inside this one
+            while found and found[-1][0] > opened.start():  # boxes inside this one
                 found.pop()
-            found.append((opened, brace))
-    return [
-        (opened.start(), closed.end(), text[opened.end() : closed.start()].strip())
-        for opened, closed in found
-    ]
+            found.append((opened.start(), brace.end(), slice(opened.end(), brace.start())))
+    contents = ((start, end, text[content].strip()) for start, end, content in found)
+    return [box for box in contents if box[2]]
 
 
 def last_box(text: str) -> str | None:
@@ -78,30 +79,31 @@ def last_box(text: str) -> str | None:
     return content
 
 
-def joined_boxes(text: str) -> list[str]:
-    """Returns the contents of the last box and of those before it that are joined to it by white space, a comma or
-    `and`.
+def joined_boxes(text: str) -> str | None:
+    """Returns the content of the last box, or as one list those of the run of boxes that it ends, each with the name in
+    front of it. White space without a blank line, commas, `and` and `or` join boxes.
 
-    Such a run is one answer in several boxes (`\\boxed{1} and \\boxed{2}`) and is compared as a list, so a response
-    gains nothing by guessing in many boxes: the list equals no single value.
+    Such a run is one answer in several boxes (`x = \\boxed{1} and y = \\boxed{2}`), so a response gains nothing by
+    guessing in many boxes: the list equals no single value.
     """
     found = boxes(text)
-    run: list[str] = []
-    next_start: int | None = None
-    for start, end, content in reversed(found):
-        if next_start is not None and not _joins(text[end:next_start]):
+    run: list[tuple[str, str]] = []
+    is_either = False
+    for place in range(len(found) - 1, -1, -1):
+        start, end = found[place - 1][1] if place else 0, found[place][0]
+        gap = text[start:end]
+        joins = _JOINER.fullmatch(gap) if place and not re.search(r"\n\s*\n", gap) else None
+        named = joins or _NAMED.search(text, max(start, end - _LONGEST_NAME), end)
+        run.append((named["name"] or "" if named else "", found[place][2]))
+        if joins is None:
             break
-        run.append(content)
-        next_start = start
-    return run[::-1]
-
-
-def _joins(gap: str) -> bool:
-    """Whether the text between two boxes joins them: white space with at most one line break, or a comma or `and`
-    within a few words."""
-    if not gap.strip():
-        return gap.count("\n") <= 1
-    return len(gap) <= _LONGEST_JOINER and _JOINER.fullmatch(gap) is not None
+        is_either |= re.search(r"\bor\b", gap) is not None
+    if len({content for _, content in run}) < 2:
+        return last_box(text)
+    items = (
+        f"{name}={content}" if name and "=" not in content else content for name, content in reversed(run)
+    )
+    return (r" \text{ or } " if is_either else ", ").join(items)
 
 
 def answer_tag(text: str) -> str | None:

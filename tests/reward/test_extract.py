@@ -25,7 +25,10 @@ from tests.reward.serving import Server, request
         ("\\fbox{4}", "4"),
         ("\\boxed{\\boxed{5}}", "5"),
         ("\\boxed{6} and then \\boxed{7", "6"),
-        ("\\boxed 8", None),
+        ("\\boxed 8.", "8"),
+        ("\\boxed a", None),
+        ("\\framebox{8}", "8"),
+        ("\\boxed{7} in \\boxed{ }", "7"),
         ("\\boxed{", None),
         ("\\boxed{185\\}", "185\\"),
         ("none", None),
@@ -40,23 +43,26 @@ def test_many_unbalanced_boxes_take_no_quadratic_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "run"),
+    ("text", "answer"),
     [
-        ("\\boxed{1} and \\boxed{2}", ["1", "2"]),
-        ("\\boxed{1}, \\boxed{2}", ["1", "2"]),
-        (f"\\boxed{{1}}{'x' * 60},{'y' * 60}\\boxed{{2}}", ["1", "2"]),
-        (f"\\boxed{{1}}{'x' * 61},\\boxed{{2}}", ["2"]),
-        (f"\\boxed{{1}}{' ' * 300}\n{' ' * 300}\\boxed{{2}}", ["1", "2"]),
-        ("\\boxed{1} and\n\n\\boxed{2}", ["2"]),
-        ("\\boxed{9}\n\n\\boxed{1} papers and \\boxed{2} bins", ["1", "2"]),
-        (
-            "\\boxed{3}. No, wait, that is wrong in several ways that I explain at length now: \\boxed{4}",
-            ["4"],
-        ),
+        ("\\boxed{1} and \\boxed{2}", "1, 2"),
+        ("$\\boxed{1}$, $\\boxed{2}$", "1, 2"),
+        ("\\(\\boxed{1}\\) or \\(\\boxed{2}\\)", r"1 \text{ or } 2"),
+        ("$y=\\boxed{1}$ and $x_1 = \\boxed{2}$", "y=1, x_1=2"),
+        ("$x=\\boxed{x=1}$ and $\\boxed{2}$", "x=1, 2"),
+        ("so $x=\\boxed{1}$, which is $\\boxed{1}$", "1"),
+        ("$\\boxed{1}$, $\\boxed{1}$", "1"),
+        (f"\\boxed{{1}}{' ' * 300}\n{' ' * 300}\\boxed{{2}}", "1, 2"),
+        ("\\boxed{1} and\n\n\\boxed{2}", "2"),
+        ("\\boxed{9}\n\n\\boxed{1}, \\boxed{2}", "1, 2"),
+        ("It is not \\boxed{1}, it is \\boxed{2}", "2"),
+        ("\\boxed{A} is wrong, and \\boxed{C} is right", "C"),
+        ("\\boxed{4} stands in \\boxed{}.", "4"),
+        ("", None),
     ],
 )
-def test_boxes_that_belong_together(text: str, run: list[str]) -> None:
-    assert joined_boxes(text) == run
+def test_boxes_that_belong_together(text: str, answer: str | None) -> None:
+    assert joined_boxes(text) == answer
 
 
 @pytest.mark.parametrize(

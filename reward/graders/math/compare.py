@@ -9,7 +9,8 @@ rounds to it is right, and a decimal one if the gold has six decimals.
 
 from __future__ import annotations
 
-import re
+import math
+import string
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
@@ -23,6 +24,7 @@ from reward.graders.math.reading import Reading
 from reward.graders.math.relations import OPTIONS, named
 from reward.graders.math.rules import Rule
 from reward.graders.math.sets import RealSet, as_set, paired, same_set
+from reward.graders.math.spelled import is_code, spelling, without_upright
 from reward.graders.math.values import (
     Ambiguous,
     Clock,
@@ -50,15 +52,13 @@ def compare(answer: Reading, gold: Reading) -> Rule:
     """Returns the rule that accepts an answer, or that says why not."""
     if without_upright(answer.shown) == without_upright(gold.shown):
         return Rule.SAME_PAGE
+    ours, golds = spelling(answer.shown), spelling(gold.shown)
+    if is_code(golds) or ("-" in golds and ours == golds):
+        return Rule.SAME_TEXT if ours == golds else Rule.DIFFERS
     if gold.shown in OPTIONS and answer.shown == gold.shown.lower():
         return Rule.OPTION
     rules = [_decided(one, other) for one, other in _meanings(answer.value, gold.value)]
     return next((rule for rule in rules if rule.accepts), rules[0])
-
-
-def without_upright(text: str) -> str:
-    """Returns a text without regard to what is set upright."""
-    return re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
 
 
 def _meanings(answer: Value | Ambiguous, gold: Value | Ambiguous) -> Iterator[tuple[Value, Value]]:
@@ -175,7 +175,7 @@ def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
         case Several(kind="tuple") | Matrix():
             return Rule.VECTOR.when((vector := _vector(gold)) and _equal(answer, vector))
         case Text(kind="words"):
-            return _equal_text(gold, answer)
+            return None
     return None
 
 
@@ -325,7 +325,9 @@ def _in_order(answer: Value, gold: Several) -> tuple[Sequence[Value], Sequence[V
         return None
     our_names, names = _names(ours), _names(gold.items)
     if our_names is not None and names is None and gold.kind == "tuple":
-        return [value for _, value in sorted(our_names)], gold.items
+        letters = "".join(sorted(name for name, _ in our_names))
+        is_row = letters in string.ascii_lowercase or not letters.isalpha()
+        return [value for _, value in (sorted(our_names) if is_row else our_names)], gold.items
     if our_names is None and names is not None:
         return ours, [value for _, value in names]
     are_counted = all(isinstance(item, Quantity) for item in gold.items) and len({*map(str, gold.items)}) > 1
@@ -335,7 +337,7 @@ def _in_order(answer: Value, gold: Several) -> tuple[Sequence[Value], Sequence[V
 def _names(items: Sequence[Value]) -> list[tuple[str, Value]] | None:
     """Returns the names of `x = 1, y = 2` with their values; None if they are not all different names."""
     found = [
-        (str(item.sides[0]), named(item))
+        (str(getattr(item.sides[0], "value", item.sides[0])), named(item))
         for item in items
         if isinstance(item, Relation) and item.signs == ("=",)
     ]
@@ -435,7 +437,7 @@ def _hours_to_minutes(clock: Clock) -> Ratio:
 
 
 def _equal_clock(answer: Value, gold: Clock) -> Rule | None:
-    if isinstance(answer, Ratio) and not gold.half:
+    if isinstance(answer, Ratio) and not gold.half and math.gcd(*divmod(gold.minutes, 60)) == 1:
         return _equal_ratio(answer, _hours_to_minutes(gold))
     if not isinstance(answer, Clock):
         return None
@@ -462,9 +464,6 @@ def _equal_text(answer: Value, gold: Text) -> Rule | None:
             return Rule(gold.kind).when(answer == gold)
         case Number() if gold.kind == "numeral":
             return Rule.NUMERAL_WITHOUT_BASE.when(str(answer.value) == gold.text.partition("_")[0])
-        case Expression() if gold.kind == "words":
-            letters = sympy.Mul(*map(symbol, gold.text)) if gold.text.isalpha() else None
-            return Rule.PRODUCT_OF_LETTERS.when(letters == answer.value)
         case Several(kind="list") if gold.kind == "name":
             return Rule.OPTIONS.when(_equal_several(gold, answer))
     return None

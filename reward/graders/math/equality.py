@@ -16,34 +16,31 @@ from reward.graders.math.rules import Rule
 from reward.graders.math.values import Number
 
 _POINTS = tuple(
-    tuple(sympy.Rational(number, 100) for number in row)
+    tuple(sympy.Rational(number, 101) for number in row)
     for row in (
-        (137, 61, 223, 89), (29, 171, 53, 307), (241, 397, 509, 619), (1187, 2311, 3149, 1741),
+        (137, 61, 223, 89), (29, 171, 53, 307), (241, 397, 509, 619), (1211, 2311, 3149, 1741),
         (-113, 47, -79, -193), (-31, -883, 217, 1409),
         (-3163, 767, -1231, 59), (-401, 255, 377, -281),
     )
 )  # fmt: skip
-_FAR = tuple(
-    tuple(sympy.Rational(number, 100) for number in row)
-    for row in ((13731, 27913, 81337, 45119), (-52111, -19207, 30203, -77773), (-9013, 66601, -24407, 15551))
-)
+"""Their denominator is prime, so that no frequency that people choose makes them zeros of a sine."""
 _INTEGERS = tuple(
     tuple(sympy.Integer(number) for number in row)
     for row in ((2, 5, 3, 7), (3, 4, 6, 2), (4, 7, 2, 9), (5, 2, 8, 3), (6, 11, 4, 5), (7, 3, 10, 4), (9, 10, 5, 8),
                 (12, 6, 7, 11), (17, 13, 12, 6), (30, 22, 15, 14), (58, 31, 26, 23), (101, 64, 47, 38))
 )  # fmt: skip
-_FRACTIONS = tuple(
-    tuple(sympy.Rational(number, 10) for number in row)
-    for row in ((23, 57, 5, 38), (-17, 34, -62, 9), (46, -28, 71, -55), (8, 99, -13, 27), (-96, -3, 44, 61))
-)
+_LARGE = ((sympy.Integer(15_624), sympy.Integer(99_991)), (sympy.Integer(78_125), sympy.Integer(1_024)))
 _WHOLE = frozenset("nmkjNM")
 """Variables that stand for integers."""
-_STEPS = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.factorial2, sympy.binomial)
+_ROUNDINGS = (sympy.floor, sympy.ceiling)
+_PRODUCTS = (sympy.factorial, sympy.factorial2, sympy.binomial)
+_BENDS = (sympy.Abs, sympy.sign, sympy.Max, sympy.Min)
 _ENOUGH = sympy.Rational(1, 10**12)
 """Twelve right digits of a decimal are as good as the exact number."""
 _MIN_SIGNIFICANT = 3
 _MANY_PLACES = 6
-_CONSTANTS = frozenset(("C", "c", "K", "k", "C_{1}", "c_{1}", "D"))
+_CONSTANTS = frozenset(("C", "C_{1}"))
+_OTHER_CONSTANTS = _CONSTANTS | {"c", "K", "k", "c_{1}", "D"}
 _DIGITS = 1_000
 """Digits to which an irrational difference is computed; to show that it is 0 takes up to 0.1 s of CPU time."""
 _DIGITS_AT_POINTS = 100
@@ -105,14 +102,24 @@ def same_expression(one: Any, other: Any) -> bool:
     symbols = sorted(difference.free_symbols | one.free_symbols, key=str)
     if not symbols:
         return is_zero(difference)
-    are_whole = all(str(symbol)[0] in _WHOLE for symbol in symbols)
-    if difference.has(*_STEPS):
-        points = _INTEGERS if are_whole else (*_INTEGERS, *_FRACTIONS)
-    elif are_whole and any(power.base == -1 for power in difference.atoms(sympy.Pow)):
+    powers = difference.atoms(sympy.Pow)
+    exponents = {symbol for power in powers for symbol in power.exp.free_symbols}
+    whole = {symbol for symbol in symbols if str(symbol)[0] in _WHOLE}
+    points: Sequence[Sequence[Any]] = _POINTS
+    if difference.has(*_ROUNDINGS, *_PRODUCTS):
+        large = () if difference.has(*_PRODUCTS, sympy.Pow) else _LARGE
+        points = (*_INTEGERS, *large) if whole == {*symbols} else (*_INTEGERS, *large, *_POINTS)
+    elif whole == {*symbols} and any(power.base == -1 for power in powers):
         points = _INTEGERS  # \cos n\pi is (-1)^n
-    else:
-        points = (*_POINTS, *_FAR) if difference.has(sympy.Abs, sympy.sign, sympy.Max, sympy.Min) else _POINTS
-    verdicts = [_agree(one, other, _at(symbols, row)) for row in points]
+    elif difference.has(*_BENDS) or any(
+        power.base.free_symbols and power.exp.is_Rational and power.exp.q == 2 for power in powers
+    ):
+        largest = max([1, *(abs(number.p) for number in difference.atoms(sympy.Rational))])
+        points = [*_POINTS, *(tuple(value * largest for value in row) for row in _POINTS[2:6])]
+    verdicts = []
+    for at in (_at(symbols, row) for row in points):
+        powers_at = {symbol: sympy.ceiling(abs(at[symbol])) for symbol in exponents & whole}
+        verdicts.append(_agree(one.subs(powers_at), other.subs(powers_at), at))  # (-x)^n is (-1)^n x^n
     if not any(verdict is not None for verdict in verdicts):
         raise Undecided
     return all(verdict is not False for verdict in verdicts)
@@ -164,8 +171,8 @@ def constant_ratio(one: Any, other: Any) -> Any | None:
 def with_constant_of(value: Any, gold: Any) -> Any:
     """Returns an antiderivative with the gold's name for its constant: x^2 + c for x^2 + C."""
     ours, golds = (
-        [one for one in sums.free_symbols if one.name in _CONSTANTS and sums.is_Add and one in sums.args]
-        for sums in (value, gold)
+        [one for one in sums.free_symbols if one.name in names and sums.is_Add and one in sums.args]
+        for sums, names in ((value, _OTHER_CONSTANTS), (gold, _CONSTANTS))
     )
     is_other = len(ours) == len(golds) == 1 and ours[0] not in gold.free_symbols
     return value.subs(ours[0], golds[0]) if is_other else value

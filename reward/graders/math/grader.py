@@ -18,12 +18,13 @@ from typing import Any, cast
 
 from reward.extract import joined_boxes, last_box
 from reward.graders.grade import Grade, InvalidTask, require
-from reward.graders.math.compare import compare, without_upright
+from reward.graders.math.compare import compare
 from reward.graders.math.nodes import Unreadable
 from reward.graders.math.reading import Reading, read
 from reward.graders.math.relations import named
 from reward.graders.math.rules import Rule
-from reward.graders.math.values import Number, Relation, Several, Text, Value, first_meaning
+from reward.graders.math.spelled import without_upright
+from reward.graders.math.values import Number, Quantity, Relation, Several, Text, Value, first_meaning
 from reward.graders.safe import is_shallow
 
 VERIFIERS = ("reading", "papers", "deepscaler", "math_verify")
@@ -80,16 +81,13 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
         return cast(Grade, _papers().grade(text, task))
     gold_text = last_box(task["answer"])
     gold_text = (task["answer"] if gold_text is None else gold_text).strip()
-    box = last_box(text)
+    box = joined_boxes(text)
     if box is None:
         return Grade(score=0.0, verdict="no_box", details={"gold": gold_text[:_LONGEST_SHOWN]})
     details: dict[str, Any] = {"extracted": box[:_LONGEST_SHOWN], "gold": gold_text[:_LONGEST_SHOWN]}
     if not is_shallow(box):
         return Grade(score=0.0, verdict="too_deep", details=details)
-    boxes = joined_boxes(text)
-    answers = (box, ", ".join(boxes)) if len(boxes) > 1 else (box,)
-    judged = [judge(answer, gold_text, task.get("evaluated", False)) for answer in answers]
-    verdict, findings = next((one for one in judged if one[0] == "correct"), judged[0])
+    verdict, findings = judge(box, gold_text, task.get("evaluated", False))
     return Grade(score=float(verdict == "correct"), verdict=verdict, details=details | findings)
 
 
@@ -115,7 +113,7 @@ def _is_evaluated(shown: str, gold: Value) -> bool:
     """Whether a page shows no arithmetic where the gold has rational numbers: each part is a number, perhaps with a
     unit."""
     gold = (named(gold) if isinstance(gold, Relation) else gold) or gold
-    golds = gold.items if isinstance(gold, Several) else (gold,)
+    golds = gold.items if isinstance(gold, Several) else (gold.size if isinstance(gold, Quantity) else gold,)
     if not all(isinstance(one, Number) and one.value.is_Rational for one in golds):
         return True
     if len(golds) == 1:

@@ -88,6 +88,7 @@ _TYPED = [
         (r"\.\.\.+", r"\\ldots "),
         (r"(?<=\d)(?:\{,\}|,\\!|\\[,;]|,?\{\\,\})\s*(?=\d{3}(?!\d))", ""),  # between thousands
         (r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))", r"\\sqrt{\1\2\3}"),
+        (r"(?<=\d)\.(\d*)\((\d+)\)", r".\1\\overline{\2}"),  # 0.1(6)
         (rf"(?<=\d){_GAP}x{_GAP}(?=\d+{_GAP}\^)", r"\\times "),
         (r"(?<![\d.])(\d+) (?!\d{3} ?/)(\d+) ?/ ?(\d+)(?!\.?\d)", r"\1\\frac{\2}{\3}"),
         (rf"^(\\text\{{)?{_GAP}{_HEDGE}\b(?!\}}?$)\.?[\s~]*", r"\1"),
@@ -118,7 +119,8 @@ def _trimmed(nodes: Sequence[Node]) -> Nodes:
     found = stripped(nodes)
     if len(found) > 1 and found[-1] == Node("sign", "."):
         return _trimmed(found[:-1])
-    return _trimmed(found[1:]) if found and found[0] in _LEAD else tuple(found)
+    is_lead = bool(found) and found[0] in _LEAD and (found[0].text != "\\sim" or found[-1].kind == "number")
+    return _trimmed(found[1:]) if is_lead else tuple(found)
 
 
 class _PageParser:

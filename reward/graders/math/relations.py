@@ -18,7 +18,9 @@ from reward.graders.math.values import Expression, Number, Quantity, Ratio, Rela
 
 Equal = Callable[[Value, Value], Rule | None]
 OPTIONS = tuple("ABCDEFGH")
-_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="} | {
+    sign: sign for sign in ("!=", "=", "~", "cong", "perp", "parallel")
+}
 _NAMED_FUNCTIONS = (sympy.sin, sympy.cos, sympy.tan, sympy.cot, sympy.log)
 _TWO_LETTERS = ({"\\Delta"}, {"p", "H"})
 """Symbols of which a name of two letters consists: \\Delta H and its like, pH."""
@@ -135,9 +137,18 @@ def same_relation(answer: Relation, gold: Relation, equal: Equal) -> Rule | None
         return _same_congruence(answer, gold, equal)
     if {*answer.signs} == {*gold.signs} == {"="}:
         return _same_equation(answer, gold, equal)
-    if answer.signs == gold.signs and all(map(equal, answer.sides, gold.sides)):
-        return Rule.RELATION
+    for one in (answer, turned(answer)):
+        if one.signs == gold.signs and all(map(equal, one.sides, gold.sides)):
+            return Rule.RELATION
     return _same_inequality(answer, gold) if len(answer.signs) == len(gold.signs) == 1 else None
+
+
+def turned(relation: Relation) -> Relation:
+    """Returns a relation read from the right; the same one if its signs have no counterpart."""
+    if not {*relation.signs} <= {*_TURNED}:
+        return relation
+    signs = tuple(_TURNED[sign] for sign in reversed(relation.signs))
+    return Relation(relation.sides[::-1], signs, relation.modulus)
 
 
 def is_negated(relation: Relation) -> bool:
@@ -193,4 +204,4 @@ def _same_inequality(answer: Relation, gold: Relation) -> Rule | None:
         return None
     sign = answer.signs[0]
     sign = _TURNED.get(sign, "") if sympy.N(ratio) < 0 else sign
-    return Rule.INEQUALITY.when(sign == gold.signs[0] and sign in _TURNED)
+    return Rule.INEQUALITY.when(sign == gold.signs[0] and (sign[0] in "<>" or sign == "!="))

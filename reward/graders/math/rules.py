@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from importlib.resources import files
 from typing import Any
 
 
@@ -49,7 +51,6 @@ class Rule(Enum):
     PERCENT_AS_NUMBER = "percent as a number", "a percentage may be written as a number: 20 % is 0.2"
     ANGLE_IN_RADIANS = "angle in radians", "an angle in degrees may be written in radians"
     EXPRESSION = "expression", "both expressions have the same value wherever they were computed"
-    PRODUCT_OF_LETTERS = "product of letters", "the letters are the same product"
     VECTOR = "vector", "a sum of unit vectors and a tuple have the same parts"
     QUANTITY = "quantity", "the unit and the number are the same"
     OTHER_UNIT = (
@@ -81,37 +82,13 @@ class Rule(Enum):
     OPTION = "option", "the letter of the option is the same"
     WORDS = "words", "the words are the same, or synonyms"
     FORMULA = "formula", "the formulas have the same elements, numbers and charge"
+    PROPOSITION = "proposition", "the propositions have the same truth table"
     NAME = "name", "the letters are the same, in the same order and case"
     NUMERAL = "numeral", "the digits and the base are the same"
     NUMERAL_WITHOUT_BASE = "numeral without its base", "a base on one side only does not count"
 
 
-TYPES = {
-    "number": "a number",
-    "expression": "an expression",
-    "quantity": "a quantity with its unit",
-    "relation": "an equation or inequality",
-    "interval": "an interval",
-    "union": "a union of intervals and sets",
-    "tuple": "a tuple, whose order counts",
-    "set": "a set",
-    "list": "a list, in any order",
-    "or": "alternatives",
-    "compound": "a quantity in several units",
-    "condition": "a value under a condition",
-    "family": "one value for each integer",
-    "matrix": "a matrix",
-    "cases": "several cases",
-    "ratio": "a ratio",
-    "clock": "a time of day",
-    "date": "a date",
-    "optionletter": "the letter of an option",
-    "words": "words",
-    "formula": "a chemical formula",
-    "name": "a name",
-    "numeral": "digits with their base",
-    "page": "something without a type, equal only to what looks the same",
-}
+TYPES: Mapping[str, str] = json.loads(files("reward").joinpath("data/answer_types.json").read_text("utf-8"))
 """What `answer_type` and `gold_type` in a grade's details mean."""
 
 

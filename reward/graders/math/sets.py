@@ -13,13 +13,12 @@ from functools import partial
 import sympy
 
 from reward.graders.math.nodes import Unreadable
-from reward.graders.math.relations import Equal, is_name, same_name
+from reward.graders.math.relations import Equal, is_name, same_name, turned
 from reward.graders.math.rules import Rule
 from reward.graders.math.values import Expression, Interval, Number, Relation, Several, Union, Value
 
 REALS = Interval(Number(-sympy.oo), Number(sympy.oo), "()")
 EMPTY = Several("set", ())
-_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _BRACKETS = {"<": "()", "<=": "[]"}
 _MAX_ITEMS = 60
 Parts = list[Interval | Several]
@@ -133,9 +132,8 @@ def _joined(sets: Sequence[RealSet | None], kind: str) -> RealSet | None:
 
 def _solved(relation: Relation) -> RealSet | None:
     """Returns the interval that `x < 3`, `3 > x`, `1 < x <= 3` or `|x| < 3` describes."""
+    relation = turned(relation) if relation.signs and relation.signs[0] in (">", ">=") else relation
     sides, signs = relation.sides, relation.signs
-    if signs and all(sign in (">", ">=") for sign in signs):
-        sides, signs = sides[::-1], tuple(_TURNED[sign] for sign in reversed(signs))
     if not signs or not all(sign in _BRACKETS for sign in signs):
         return None
     first, last = _BRACKETS[signs[0]][0], _BRACKETS[signs[-1]][1]

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import sympy
 
 from reward.graders.math import units, words
-from reward.graders.math.nodes import Node
+from reward.graders.math.nodes import Node, closing, is_sign_of, split, stripped
 from reward.graders.math.quantities import unit_of
 from reward.graders.math.sets import EMPTY, REALS
 from reward.graders.math.tokens import is_phrase, plain
 from reward.graders.math.values import Clock, Number, OptionLetter, Quantity, Text, Value
 
+_CODES = re.compile(
+    r"(?:(?!\d{4}-\d\d-\d\d)\d+(?:-\d+)+|\d+(?:/\d+){2,}|0\d{3,}|\d+(?:\\times|x)(?!10$)\d+|(?:\(\d+\)){2,}"
+    r"|[A-Z](?:-[A-Z]){2,})(?:,(?=.)|$)"
+)
 _PHRASES: dict[str, Value] = {
     "all real numbers": REALS,
     **dict.fromkeys(("no solution", "empty set", "none"), EMPTY),
 }
+_CONNECTIVES = (
+    (("\\Leftrightarrow", "\\leftrightarrow"), sympy.Equivalent), (("\\Rightarrow", "\\rightarrow"), sympy.Implies),
+    (("\\lor", "\\cup"), sympy.Or), (("\\land", "\\cap"), sympy.And),
+)  # fmt: skip
 _CAPITALS = ("yes", "no", "true", "false", "none", "both", "neither")
 """Words that are no name of points, in capitals either."""
 
@@ -27,6 +36,12 @@ def spelled(nodes: Sequence[Node]) -> Value | None:
     text = plain(nodes) or ""
     if (found := _numeral(nodes) or _figure(nodes) or _literal(text)) is not None:
         return found
+    if (
+        len(nodes) > 1
+        and (proposition := _proposition(nodes)) is not None
+        and len(proposition.free_symbols) < 7
+    ):
+        return Text("proposition", str(sympy.simplify_logic(proposition, form="dnf", force=True)))
     letters, phrase = text.replace(" ", ""), words.phrase(text)
     is_run = all(node.kind in ("letter", "word", "space") for node in nodes)
     is_word = text.lower() in _CAPITALS
@@ -42,12 +57,30 @@ def spelled(nodes: Sequence[Node]) -> Value | None:
     is_loud = (is_run and is_word) or (text.isalpha() and phrase not in (text, text.lower()))  # YES, DNE
     if phrase is not None and text.isupper() and is_loud:
         return Text("words", phrase)
+    if (size := words.number(text)) is not None:
+        return Number(sympy.Rational(size))
     if (amount := _amount(text.split())) is not None:
         return amount
     if phrase is None or len(letters) < 2 or {"and", "or"} & {*phrase.split()} - {*_PHRASES}:
         return None
     is_upright = any(node.kind == "word" for node in nodes)
     return _PHRASES.get(phrase, Text("words", phrase)) if is_upright or is_phrase(text) else None
+
+
+def is_code(text: str) -> bool:
+    """Whether a gold is a score, range, code, size or permutation, which its spelling decides and not its value."""
+    return not _CODES.sub("", text)
+
+
+def spelling(text: str) -> str:
+    """Returns a code in one spelling: a range with a hyphen, a size with a cross."""
+    text = re.sub(r"(?<=\d) ?(?:\\cdot|\\text\{by\}) ?(?=\d)", r"\\times", text.replace(", ", ","))
+    return without_upright(re.sub(r"(?<=\d) ?\\text\{to\} ?(?=\d)", "-", text))
+
+
+def without_upright(text: str) -> str:
+    """Returns a text without regard to what is set upright."""
+    return re.sub(r"\\text\{([^{}]*)\}", r"\1", text).strip()
 
 
 def _literal(text: str) -> Value | None:
@@ -78,7 +111,7 @@ def _amount(pieces: Sequence[str]) -> Value | None:
             and words.noun(noun) is not None
             and (unit := unit_of([Node("word", noun)])) is not None
         ):
-            return Quantity(Number(sympy.Integer(size)), unit)
+            return Quantity(Number(sympy.Rational(size)), unit)
     return None
 
 
@@ -87,6 +120,25 @@ def _figure(nodes: Sequence[Node]) -> Text | None:
     points = plain(nodes[1:]) if nodes[0].text in ("\\angle", "\\triangle") else None
     is_named = points is not None and re.fullmatch(r"[A-Z]{1,3}'?", points)
     return Text("name", f"{nodes[0].text} {points}") if is_named else None
+
+
+def _proposition(nodes: Sequence[Node]) -> Any | None:
+    """Returns a proposition, or a set, of letters; None for anything else."""
+    nodes = stripped(nodes)
+    for signs, connective in _CONNECTIVES:
+        if len(parts := split(nodes, is_sign_of(*signs))) > 1:
+            sides = [*map(_proposition, parts)]
+            is_one = None not in sides and (len(sides) == 2 or connective in (sympy.And, sympy.Or))
+            return connective(*sides) if is_one else None
+    if nodes and nodes[0].text in ("\\neg", "\\sim"):
+        inner = _proposition(nodes[1:])
+        return None if inner is None else sympy.Not(inner)
+    if nodes and nodes[0].text == "(" and closing(nodes) == len(nodes) - 1:
+        return _proposition(nodes[1:-1])
+    is_letter = (
+        len(nodes) == 1 and nodes[0].kind in ("letter", "word") and re.fullmatch("[A-Za-z]", nodes[0].text)
+    )
+    return sympy.Symbol(nodes[0].text) if is_letter else None
 
 
 def _numeral(nodes: Sequence[Node]) -> Text | None:

@@ -87,9 +87,9 @@ def factor(one: Unit, other: Unit) -> Fraction | None:
 
 def _optional(unit: Unit, other: Unit) -> set[tuple[str, int]]:
     """Returns the dimensions of a unit that need not stand in the other: what is counted (mol of electrons, mol), and
-    the radian of an angular speed (rad/s, 1/s; but not Hz or Bq)."""
+    the radian of an angular speed (rad/s, 1/s; but not Hz)."""
     others = {name.partition(":")[0] for name, _ in other.dimension}
-    if re.search("hz|hertz|bq|becquerel", other.name, re.IGNORECASE):
+    if re.search("hz|hertz", other.name, re.IGNORECASE):
         others.add("angle")
     optional = {"noun"} - others | ({"radian"} if others.isdisjoint(("radian", "angle")) else set())
     return {

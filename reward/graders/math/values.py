@@ -112,7 +112,7 @@ class OptionLetter:
 @dataclass(frozen=True, slots=True)
 class Text:
     """What is compared by its spelling. `kind`: "words", "formula" (chemistry), "name" (of points, upper case), "date",
-    "numeral" (digits with their base), "page" (anything else that is shown, equal only to itself)."""
+    "numeral" (digits with their base), "proposition", "page" (anything else that is shown, equal only to itself)."""
 
     kind: str
     text: str

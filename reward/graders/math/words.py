@@ -19,40 +19,53 @@ _LONGEST = 300
 
 
 # --------------------------------------------------------------------------------- numbers in words
-def _values(text: str, ends: tuple[str, ...] = ("", "s")) -> dict[str, Fraction]:
-    pairs = zip(text.split()[::2], text.split()[1::2], strict=True)
-    return {word + end: Fraction(value) for value, word in pairs for end in ends}
+_TABLES = json.loads(files("reward").joinpath("data/words.json").read_text(encoding="utf-8"))
 
 
-_SMALL = _values(
-    "0 zero 1 one 2 two 3 three 4 four 5 five 6 six 7 seven 8 eight 9 nine 10 ten 11 eleven 12 twelve 13 thirteen "
-    "14 fourteen 15 fifteen 16 sixteen 17 seventeen 18 eighteen 19 nineteen 20 twenty 30 thirty 40 forty 50 fifty "
-    "60 sixty 70 seventy 80 eighty 90 ninety",
-    ends=("",),
-)
-_MULTIPLES = _values(
-    "12 dozen 100 hundred 1000 thousand 1000000 million 1000000000 billion 1000000000000 trillion"
-)
-_PARTS = _values(
-    "1/2 half 1/4 quarter 1/3 third 1/4 fourth 1/5 fifth 1/6 sixth 1/7 seventh 1/8 eighth 1/9 ninth 1/10 tenth 1/11 "
-    "eleventh 1/12 twelfth 1/20 twentieth 1/100 hundredth 1/1000 thousandth 1/1000000 millionth 1/1000000000 "
-    "billionth"
-) | {"halves": Fraction(1, 2)}
+def _listed(table: str) -> list[str]:
+    """Returns the words of a table, which has several lines of them."""
+    return " ".join(_TABLES[table]).split()
+
+
+def _values(table: str, ends: tuple[str, ...] = ("", "s")) -> dict[str, Fraction]:
+    return {word + end: Fraction(value) for word, value in _TABLES[table].items() for end in ends}
+
+
+_SMALL = _values("small_numbers", ends=("",))
+_MULTIPLES = _values("multiples")
+_PARTS = _values("parts") | {"halves": Fraction(1, 2)}
 NUMBER_WORDS: dict[str, Fraction] = _SMALL | _MULTIPLES | _PARTS
 """Every number word with its value: `three`, `dozen`, `thousand`, `half`, `thirds`."""
 
 
-def number(text: str) -> int | None:
-    """Returns the whole number below a hundred that words name.
+def number(text: str) -> Fraction | None:
+    """Returns the number that words name; None for anything else, and for an ordinal (`third`).
 
-    Example: number("twenty-one") -> 21
+    Example: number("minus one hundred twenty-one and a half") -> Fraction(-243, 2)
     """
-    first, *others = [_SMALL.get(word) for word in text.lower().replace("-", " ").split()] or [None]
-    if first is None or not others:
-        return None if first is None else int(first)
-    second = others[0]
-    is_sum = len(others) == 1 and second is not None and first >= 20 and 0 < second < 10
-    return int(first + second) if is_sum and second is not None else None
+    words = text.lower().replace("-", " ").split()
+    if words[:1] in (["minus"], ["negative"]):
+        value = number(" ".join(words[1:]))
+        return None if value is None or value < 0 else -value
+    if words[-1:] == ["half"] or (len(words) > 1 and words[-1] in _PARTS):
+        whole, _, count = f" {' '.join(words[:-1])}".rpartition(" and")
+        values = number(whole) if whole else 0, 1 if count.strip() in ("", "a", "an") else number(count)
+        return None if None in values else values[0] + values[1] * _PARTS[words[-1]]
+    if words == ["zero"]:
+        return Fraction(0)
+    total = group = Fraction(0)
+    least = Fraction(10) ** 99
+    for word in words:
+        small, multiple = _SMALL.get(word, 0), _MULTIPLES.get(word, 0)
+        if small and (group % 100 == 0 or (group % 100 >= 20 and group % 10 == 0 and small < 10)):
+            group += small
+        elif word == "hundred" and 0 < group < 100:
+            group *= 100
+        elif 1000 <= multiple < least and group:
+            total, group, least = total + group * multiple, Fraction(0), multiple
+        elif word != "and" or group % 100 or not total + group:
+            return None
+    return total + group if words else None
 
 
 # --------------------------------------------------------------------------------- phrases and nouns
@@ -61,7 +74,6 @@ _KEPT = re.compile(r"(?:([A-Za-z])(?i:\1))+|[IVX]+|[A-Za-z]")
 """A genotype (AaBb), a Roman numeral, a letter."""
 _SHORT = names("no on up in of if it is he we us so at to by or an as do go me my ok")
 """The words of two letters; other pairs of letters are mathematics."""
-_TABLES = json.loads(files("reward").joinpath("data/words.json").read_text(encoding="utf-8"))
 _SPELLINGS = tuple((re.compile(pattern), american) for pattern, american in _TABLES["american"].items())
 _MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
@@ -107,22 +119,10 @@ def _lower(word: str) -> str:
     return word
 
 
-_FUNCTION_WORDS = names(
-    "a an the not no none never nor is are was were be been being am pm isn't aren't then or and but else otherwise "
-    "minus plus times than over by if for squared cubed factorial choose mod modulo divided multiplied added "
-    "subtracted power root point negative equal equals approximately approx about around roughly nearly almost at "
-    "least most except without unless until when where while with as because since so thus hence therefore that which "
-    "who whose this these those i it he she they we you can cannot could may might must shall should will would do "
-    "does did has have had to from through between into on in out of off per each every either neither both all "
-    "some th st nd rd second seconds sqrt log sin cos tan exp max min lim infinity infinite wrong incorrect false "
-    "true yes twice thrice double triple half reciprocal inverse opposite fewer less more gross score"
-) | (frozenset(NUMBER_WORDS) - {"quarter", "quarters"})
+_FUNCTION_WORDS = {*_listed("function_words"), *NUMBER_WORDS} - {"quarter", "quarters"}
 """Words that make what stands behind a number more than the name of what is counted."""
 _DIRECTIONS = names("BC AD BCE CE up")
-_CHANGING = names(
-    "not no never nor neither minus plus times than less more most least fewer at over squared cubed half twice double "
-    "negative opposite reciprocal inverse or except without wrong incorrect false isn't aren't"
-)
+_CHANGING = {*_listed("changing_words"), *NUMBER_WORDS}
 
 
 def is_name(text: str) -> bool:
@@ -162,12 +162,7 @@ def _stem(word: str) -> str:
 
 
 # --------------------------------------------------------------------------------- chemistry
-_ELEMENTS = names(
-    "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb "
-    "Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au "
-    "Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts "
-    "Og"
-)
+_ELEMENTS = frozenset(_listed("elements"))
 _NO_FORMULAS = names("No In As At He Be Am Pa NO ON OK IN")
 """Words and units that are spelled like a formula."""
 _DIATOMIC = names("H2 N2 O2 O3 F2 I2 P4 S8")
@@ -367,7 +362,8 @@ def clock(text: str) -> tuple[int, str] | None:
 
 _DATE = re.compile(
     r"(?:(?P<month>[a-z]{3,9})\.?\s+(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-    r"|(?:the\s+)?(?P<first>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<second>[a-z]{3,9})\.?)(?:,?\s+(?P<year>\d{4}))?",
+    r"|(?P<iso>\d{4}-\d\d-\d\d)|(?:the\s+)?(?P<first>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<second>[a-z]{3,9})\.?)"
+    r"(?:,?\s+(?P<year>\d{4}))?",
     re.IGNORECASE | re.ASCII,
 )
 
@@ -378,6 +374,9 @@ def date(text: str) -> str | None:
     Example: date("4th of July, 2020") -> "7-4-2020"
     """
     found = _DATE.fullmatch(text.strip().removesuffix(".")) if len(text) <= 40 else None
+    if found and found["iso"]:
+        year, month, day = map(int, found["iso"].split("-"))
+        return f"{month}-{day}-{year}" if month < 13 and day < 32 else None
     month = _MONTH.get((found["month"] or found["second"]).lower()) if found else None
     if found is None or month is None:
         return None
