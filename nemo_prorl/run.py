@@ -16,7 +16,7 @@ from nemo_prorl.config import ConfigError, ExpManagerConfig, RewardConfig, RunCo
 from nemo_prorl.config.compose import to_dict
 from nemo_prorl.data.inputs import left_out, prompt_lengths, read_prompts, with_prompt_files
 from nemo_prorl.data.mix import PromptMix, Tokenizer
-from nemo_prorl.data.rows import domains_of
+from nemo_prorl.data.rows import domains_of, names_of_sources
 from nemo_prorl.distributed import Ranks, RanksDidNotMeet, initialise, leave
 from nemo_prorl.engines import device
 from nemo_prorl.engines.environment import has_cuda
@@ -207,6 +207,7 @@ def run_stage(
             sampler=sampler,
             grader=grader,
             prompts=prompts,
+            sources=names_of_sources(config.data.train) | names_of_sources(config.data.validation),
             stopwatch=Stopwatch(watchdog.enter, lambda: policy.take_peak_gib() - sampler.released_gib),
             say=log.say,
             on_progress=watchdog.beat,

@@ -33,7 +33,7 @@ REWARD_COMMANDS = ("serve", "score", "explain", "check")
 HEAD = ("", "| option | default | meaning |", "|---|---|---|")
 GENERATED = "Generated from the code by `make reference`: change it there."
 METRICS_INTRO = """One line of `RUN/metrics.jsonl` holds the metrics of one step; the loggers get the same names.
-`DOMAIN`, `FUNCTION` and `K` stand for any name or number. A mean over tokens counts every response token once.
+Words in capitals stand for any name or number. A mean over tokens counts every response token once.
 Log-probabilities, KL and entropy are in nats. [algorithm.md](../algorithm.md#metrics) says how several ranks
 and updates become one number."""
 

@@ -91,15 +91,35 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 def domains_of(files: Iterable[str]) -> set[str]:
     """Returns every domain that prompt files name; reads one column. Raises ConfigError for a file of another form."""
-    domains: set[str] = set()
+    return _values(files, "domain")
+
+
+MAX_SOURCES = 32
+"""Most sources of which a run records metrics."""
+
+
+def names_of_sources(files: Iterable[str]) -> dict[str, str]:
+    """Returns source -> its name in metrics: of more than MAX_SOURCES sources the part before the first slash, which is
+    a data set's. Empty if sources tell no more than domains, or are too many all the same."""
+    files = list(files)
+    sources, num_domains = sorted(_values(files, "source")), len(domains_of(files))
+    whole = {source: source.replace("/", ".") for source in sources}
+    for names in (whole, {source: source.partition("/")[0] for source in sources}):
+        if num_domains < len(set(names.values())) <= MAX_SOURCES:
+            return names
+    return {}
+
+
+def _values(files: Iterable[str], name: str) -> set[str]:
+    found: set[str] = set()
     for file in files:
         try:
-            column = pq.read_table(file, columns=["domain"])["domain"]
+            column = pq.read_table(file, columns=[name])[name]
         except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
             reason = one_line(error)
             raise ConfigError(f"data file {file} cannot be read ({reason}): see docs/data.md.") from error
-        domains |= {value for value in pc.unique(column).to_pylist() if value is not None}
-    return domains
+        found |= {value for value in pc.unique(column).to_pylist() if value is not None}
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nemo_prorl.config import RunConfig
@@ -24,6 +24,8 @@ class StepContext:
     sampler: Sampler
     grader: Grader
     prompts: PromptMix
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Source of a prompt -> its name, if metrics are recorded by source."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
     say: Callable[[str], None] = lambda text: None
     """Gets lines for the log."""

@@ -172,6 +172,15 @@ def summarise(groups: Sequence[RolloutGroup], ks: Sequence[int]) -> dict[str, fl
     return summary if mean is None else summary | {"domain_mean_score": mean}
 
 
+def source_scores(groups: Sequence[RolloutGroup], sources: Mapping[str, str]) -> dict[str, float]:
+    """Returns the mean over prompts of the mean over rollouts, per source. sources: as in StepContext."""
+    scores: Mapping[str, list[float]] = defaultdict(list)
+    for group in groups:
+        if group.members and group.prompt.source in sources:
+            scores[sources[group.prompt.source]].append(float(np.mean(group.rewards)))
+    return {f"source/{name}/held_out_score": float(np.mean(found)) for name, found in sorted(scores.items())}
+
+
 def part_means(members: Sequence[ScoredRollout]) -> dict[str, float]:
     """Returns the mean value of each reward function, and of the service's score if both are used, over the rollouts
     that have it."""

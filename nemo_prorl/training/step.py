@@ -176,7 +176,7 @@ class Stepper:
         target = {"objective/entropy_target": entropy_target(algorithm, num_steps)} if adaptive else {}
         num_tokens = collection.num_tokens
         return {
-            **step_metrics.collection_metrics(collection, config.shaping, updates_before),
+            **step_metrics.collection_metrics(collection, config.shaping, updates_before, context.sources),
             **objective,
             **target,
             "sampler/num_preemptions": context.fleet.take_preemptions(),

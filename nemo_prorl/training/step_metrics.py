@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from nemo_prorl.training.sampling.rounds import Collection
 from nemo_prorl.types import CORRECT, Finish, PreparedRollout, ScoredRollout
 
 
-def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updates: int) -> dict[str, float]:
+def collection_metrics(
+    collection: Collection, shaping: ShapingConfig, num_updates: int, sources: Mapping[str, str]
+) -> dict[str, float]:
     """Returns all metrics of this module but `sampling_statistics`. num_updates: optimizer updates of the run before
-    this step."""
+    this step. sources: as in StepContext."""
     # By how many updates the weights that sampled the kept groups are older than those that the step begins with, mean
     # over rollouts: 0 unless they were sampled ahead.
     versions = [m.rollout.policy_version for group in collection.groups for m in group.members]
@@ -26,7 +28,7 @@ def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updat
     shaped = Counter(rule for group in collection.sampled for m in group.members for rule in m.shaped_by)
     busy, exposed = collection.grading_busy_s, collection.grading_exposed_s
     return {
-        **rollout_metrics(collection),
+        **rollout_metrics(collection, sources),
         "sampler/updates_behind": updates_behind,
         **selection_metrics(collection),
         **{f"shaping/{rule}/num_rollouts": float(shaped[rule]) for rule in SHAPINGS},
@@ -38,7 +40,7 @@ def collection_metrics(collection: Collection, shaping: ShapingConfig, num_updat
     }
 
 
-def rollout_metrics(collection: Collection) -> dict[str, float]:
+def rollout_metrics(collection: Collection, sources: Mapping[str, str]) -> dict[str, float]:
     """Returns rewards and lengths over everything that was sampled, because the mean over kept groups alone would
     depend on the selection."""
     members = [member for group in collection.sampled for member in group.members]
@@ -54,13 +56,16 @@ def rollout_metrics(collection: Collection) -> dict[str, float]:
         "response/tokens_p99": float(np.quantile(lengths, 0.99)),
         "response/no_eos_share": float(np.mean([m.rollout.finish is Finish.length for m in members])),
     }
-    by_domain: dict[str, list[ScoredRollout]] = defaultdict(list)
+    parts: dict[str, list[ScoredRollout]] = defaultdict(list)
     for member in members:
-        by_domain[member.rollout.prompt.domain].append(member)
-    for domain, part in sorted(by_domain.items()):
-        metrics[f"reward/{domain}/mean"] = float(np.mean([member.reward for member in part]))
-        metrics[f"reward/{domain}/pass_rate"] = _pass_rate(part)
-        metrics[f"reward/{domain}/num_rollouts"] = float(len(part))
+        prompt = member.rollout.prompt
+        parts[f"reward/{prompt.domain}"].append(member)
+        if prompt.source in sources:
+            parts[f"source/{sources[prompt.source]}"].append(member)
+    for name, part in sorted(parts.items()):
+        metrics[f"{name}/mean"] = float(np.mean([member.reward for member in part]))
+        metrics[f"{name}/pass_rate"] = _pass_rate(part)
+        metrics[f"{name}/num_rollouts"] = float(len(part))
     for name, value in part_means(members).items():
         metrics[f"reward/part_{name}"] = value
     domains = Counter(group.prompt.domain for group in collection.sampled)

@@ -330,6 +330,7 @@ class ProRLTrainer:
         summary = evaluation.summarise(groups, ks=sorted({1, self.config.validation.num_rollouts}))
         self.state.validation.append({"step": self.state.step, **summary})
         measured: dict[str, Any] = {f"validation/{name}": value for name, value in summary.items()}
+        measured |= evaluation.source_scores(groups, self.context.sources)
         if self.state.measurement:
             measured[MEASUREMENT] = measurement_name(self.state.measurement)
         return measured | {"time/validation_s": seconds}

@@ -15,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.rows import SCHEMA, Row, RowFile, check_distinct, read_content, write_rows
+from nemo_prorl.data.rows import (
+    MAX_SOURCES,
+    SCHEMA,
+    Row,
+    RowFile,
+    check_distinct,
+    names_of_sources,
+    read_content,
+    write_rows,
+)
 from nemo_prorl.run_folder.storage import replacing_file
 from tests.data.conftest import make_row
 
@@ -199,3 +208,27 @@ def test_a_file_is_plain_parquet(tmp_path: Path) -> None:
     assert table.schema == SCHEMA
     assert json.loads(table.column("task")[0].as_py()) == {"answer": "½"}
     assert os.listdir(tmp_path) == ["rows.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [
+        (["math:a", "math:b"], {"a": "a", "b": "b"}),
+        (["math:a", "logic:b/x", "logic:b/y"], {"a": "a", "b/x": "b.x", "b/y": "b.y"}),
+        (["math:a", "logic:b"], {}),  # no more than the domains tell
+        (["math:a", "logic:a"], {}),
+        (
+            ["math:other", *(f"math:set/{number}" for number in range(MAX_SOURCES))],
+            {"other": "other", **{f"set/{number}": "set" for number in range(MAX_SOURCES)}},
+        ),
+        ([f"math:{number}" for number in range(MAX_SOURCES + 1)], {}),
+    ],
+)
+def test_sources_have_names_where_they_tell_more_than_domains_and_are_few(
+    sources: list[str], names: dict[str, str], tmp_path: Path
+) -> None:
+    rows = [make_row(text, domain=text.split(":")[0], source=text.split(":")[1]) for text in sources]
+    files = [tmp_path / "first.parquet", tmp_path / "others.parquet"]
+    write_rows(files[0], rows[:1])
+    write_rows(files[1], rows[1:])
+    assert names_of_sources(map(str, files)) == names

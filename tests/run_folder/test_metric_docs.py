@@ -32,7 +32,7 @@ def recorded(tmp_path: Path) -> set[str]:
     """Returns the names of the metrics of a run that validates, also early, with a KL penalty and a canary."""
     run = Run(tmp_path, interval=2, num_steps=2, algorithm=AlgorithmConfig(kl_beta=0.1))
     run.config.validation.early = True
-    run.canary = make_prompt("canary")
+    run.canary, run.sources = make_prompt("canary"), {"script": "script"}
     run.fit()
     return set().union(*read_metrics(tmp_path / "metrics.jsonl"))
 

@@ -125,6 +125,7 @@ class Run:
         self.new_prompts: Callable[[], Any] = lambda: ListedPrompts(self.prompts.all)
         self.on_phase: Callable[[str], None] = lambda phase: None
         self.canary: Prompt | None = None
+        self.sources: dict[str, str] = {}
         self.graders = "1.0"
         self.held_out = [make_prompt(f"v{index}", MIXED, domain="logic") for index in range(held_out)]
 
@@ -161,6 +162,7 @@ class Run:
                 sampler=self.sampler,
                 grader=self.grader,
                 prompts=self.prompts,  # type: ignore[arg-type]
+                sources=self.sources,
                 stopwatch=Stopwatch(watchdog.enter),
                 say=log.say,
                 on_progress=watchdog.beat,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nemo_prorl.engines.interface import SamplingSettings
-from nemo_prorl.training.evaluation import evaluate, summarise
+from nemo_prorl.training.evaluation import evaluate, source_scores, summarise
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.types import Finish
@@ -70,6 +71,25 @@ def test_a_summary_by_hand() -> None:
             "logic/pass_at_4": 0,
         }
     )
+
+
+def test_scores_of_sources_by_hand() -> None:
+    """A prompt whose rollouts were not graded does not count, nor one of a source without a name."""
+    scores = {
+        "a.json": [[1.0, 0.5, 0.0, 0.5], [1.0, None, 1.0, 1.0], FAILED],
+        "b": [WRONG],
+        "c": [FAILED],
+        "d": [RIGHT],
+    }
+    groups = [
+        replace(group, prompt=replace(group.prompt, source=source))
+        for source, rows in scores.items()
+        for group in (make_group("p", row) for row in rows)
+    ]
+    names = {"a.json": "a.json", "b": "beta", "c": "c"}
+    assert source_scores(groups, names) == {
+        "source/a.json/held_out_score": 0.75, "source/beta/held_out_score": 0.0,
+    }  # fmt: skip
 
 
 @settings(deadline=None)

@@ -136,11 +136,12 @@ def test_a_kl_in_the_reward_that_overflows_ends_the_run_before_the_update(tmp_pa
 def test_the_numbers_are_those_of_the_script(tmp_path: Path) -> None:
     scripts = [RIGHT, [0.5] * 4, [1.0, 0.5, 0.0, 0.5], [None, 1.0, 0.0, 0.0], MIXED]
     prompts = [make_prompt(f"p{i}", scores, lengths=[2, 4, 6, 8]) for i, scores in enumerate(scripts)]
-    prompts[-1] = replace(prompts[-1], domain="logic")
+    prompts[-1] = replace(prompts[-1], domain="logic", source="set/b")
     run = Run(
         tmp_path, prompts=prompts, num_steps=1, prompts_per_step=5, updates_per_step=1, max_rounds=1,
         max_failed_share=0.1, held_out=0,
     )  # fmt: skip
+    run.sources = {"script": "script", "set/b": "set.b"}
     run.fit()
     record = run.records[-1]
     scores = [score for script in scripts for score in script if score is not None]
@@ -151,6 +152,10 @@ def test_the_numbers_are_those_of_the_script(tmp_path: Path) -> None:
         "reward/math/num_rollouts": 15,
         "reward/math/mean": (sum(scores) - 2.0) / 15,
         "reward/logic/mean": 0.5,
+        "source/script/num_rollouts": 15,
+        "source/script/mean": (sum(scores) - 2.0) / 15,
+        "source/set.b/mean": 0.5,
+        "source/set.b/pass_rate": 0.5,
         "response/tokens_mean": (5 * 20 - 2) / 19,
         "response/no_eos_share": 0.0,
         "dynamic_sampling/num_prompts": 5,

@@ -135,7 +135,7 @@ def _collect(clock: Clock, grader: ScriptedGrader, **engines: object) -> Collect
 
 
 def overlap_share(collection: Collection) -> float:
-    return collection_metrics(collection, ShapingConfig(), num_updates=1)["grading/overlap_share"]
+    return collection_metrics(collection, ShapingConfig(), num_updates=1, sources={})["grading/overlap_share"]
 
 
 def test_grading_that_ends_with_sampling_costs_nothing(clock: Clock) -> None:
