@@ -54,6 +54,6 @@ def test_arguments_are_right(program: str, arguments: list[str], monkeypatch: py
     (options,) = parsed.value.args
     if hasattr(options, "config_name") and not options.config_name.endswith("resolved.yaml"):
         overrides = (
-            evaluate._overrides(options.overrides)[0] if arguments[0] == "evaluate" else options.overrides
+            evaluate._overrides(options.overrides) if arguments[0] == "evaluate" else options.overrides
         )
         composed(options.config_name, overrides)
