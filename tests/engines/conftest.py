@@ -25,7 +25,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("Qwen2", {}),
     "qwen2_yarn": ("Qwen2", _YARN),
     "qwen3": ("Qwen3", {}),
-    "qwen3_yarn": ("Qwen3", _YARN),
+    "qwen3_yarn": ("Qwen3", {**_YARN, "rope_parameters": {**_YARN["rope_parameters"], "truncate": False}}),
     "llama": ("Llama", {"num_hidden_layers": 5}),  # five: pipeline stages of unequal size
     "llama31": (
         "Llama",

@@ -277,6 +277,21 @@ def test_learning_rate(settings: dict[str, object], rates: list[float]) -> None:
     assert [learning_rate(config, n) for n in range(7)] == pytest.approx(rates)
 
 
+def test_each_update_has_the_rate_that_it_reports(make_policy: MakePolicy) -> None:
+    """Without memory of earlier gradients Adam moves each weight by the rate itself."""
+    policy, batch = (
+        make_policy(adam_beta1=0.0, adam_beta2=0.0, adam_epsilon=1e-12),
+        train_batch(token_batch()),
+    )
+    rates = []
+    for _ in range(3):
+        before = {name: weight.clone() for name, weight in snapshot(policy).items()}
+        rates.append(policy.update(batch, loss_function).learning_rate)
+        moved = max(float((weight - before[name]).abs().max()) for name, weight in snapshot(policy).items())
+        assert moved == pytest.approx(rates[-1], rel=1e-3)
+    assert rates == pytest.approx([2.5e-3, 5e-3, 7.5e-3])
+
+
 def test_an_update_without_tokens_is_refused(make_policy: MakePolicy) -> None:
     with pytest.raises(ValueError, match="nothing to learn from"):
         make_policy().update(train_batch(token_batch()).select([]), loss_function)

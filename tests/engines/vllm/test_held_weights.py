@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from nemo_prorl.algorithm.fingerprint import fingerprint
+from nemo_prorl.engines.vllm import held_weights
+from nemo_prorl.engines.vllm.held_weights import HeldWeights
 
 
 def model_of(sampler):
@@ -56,6 +60,31 @@ def test_what_the_loader_changes_is_named(sampler, weights_of, monkeypatch):
         model, "load_weights", lambda weights: load((n, 2 * t if n == norm else t) for n, t in weights)
     )
     assert sampler.load_weights(weights_of("other").items(), 1).not_held == (norm,)
+
+
+@pytest.mark.parametrize("spoiled", [None, 0, 1])
+def test_a_key_value_head_may_be_held_by_several_ranks(monkeypatch, spoiled):
+    """Two ranks share the query heads of a layer, and each has a copy of its only key-value head."""
+    query, key, value = torch.rand(4, 8), torch.rand(2, 8), torch.rand(2, 8)
+    pieces = [torch.cat([part, key, value]) for part in query.chunk(2)]
+    if spoiled is not None:
+        pieces[spoiled][-1, -1] += 1
+    model = torch.nn.Module()
+    model.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}
+    model.attn = torch.nn.Module()
+    model.attn.qkv_proj = torch.nn.Linear(8, 6, bias=False)
+    model.attn.qkv_proj.weight.data = pieces[0]
+    model.attn.qkv_proj.num_kv_head_replicas = 2
+    held = HeldWeights(model, torch.float32)
+    names = [f"attn.{part}.weight" for part in ("q_proj", "k_proj", "v_proj")]
+    list(held.recording(zip(names, (query, key, value), strict=True)))
+
+    def gather(shards, mine, group):
+        shards[:] = [mine, {"attn.qkv_proj.weight": fingerprint(pieces[1])}]
+
+    monkeypatch.setattr(held_weights, "get_tp_group", lambda: SimpleNamespace(world_size=2, cpu_group=None))
+    monkeypatch.setattr(held_weights.dist, "all_gather_object", gather)
+    assert held.loaded().not_held == (() if spoiled is None else tuple(sorted(names)))
 
 
 def test_another_precision_is_compared_after_the_cast(sampler, weights_of):
