@@ -24,7 +24,6 @@ from nemo_prorl.demo import language
 from nemo_prorl.demo.language_tasks import HELD_OUT_TOPICS
 from nemo_prorl.cluster import local_ranks
 from nemo_prorl.reward_sources.service import reward_service
-from nemo_prorl.run_folder.samples import read_samples
 from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.run_folder.storage import replace_text
 from nemo_prorl.run_folder.metrics_file import read_metrics
@@ -108,7 +107,7 @@ def summary(records: Records, run: Path) -> dict[str, Any]:
         "kl": ends("objective/kl_to_reference")[-1:],
         "entropy": ends("objective/entropy"),
         "length": ends("response/tokens_mean"),
-        "on_topic": [round(on_topic(read_samples(path)), 3) for path in (files[0], files[-1])],
+        "on_topic": [round(on_topic(read_metrics(path)), 3) for path in (files[0], files[-1])],
         "step_s": round(statistics.median(step["time/step_s"] for step in steps), 1),
     }
 

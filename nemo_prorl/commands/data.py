@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import PROGRAM, Parser
 from nemo_prorl.config import ConfigError, DataBuildConfig
-from nemo_prorl.run_folder.storage import check_writable
+from nemo_prorl.run_folder.storage import check_writable, read_json
 
 if TYPE_CHECKING:
     from nemo_prorl.data.building.source import Source, Submit
@@ -49,8 +49,10 @@ def _list(arguments: Sequence[str]) -> int:
         manifest = out / source.name / "manifest.json"
         state = "not built"
         if manifest.is_file():
-            rows = json.loads(manifest.read_text(encoding="utf-8"))["num_rows"]
-            state = ", ".join(f"{count:,} {split}" for split, count in rows.items())
+            rows = read_json(manifest).get("num_rows", {})
+            state = (
+                ", ".join(f"{count:,} {split}" for split, count in rows.items()) or "damaged: build it again"
+            )
         origin = source.hub_id or "the library itself"
         lines += [
             f"{source.name:<18} {source.domain:<12} {state}",

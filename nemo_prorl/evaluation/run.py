@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +26,7 @@ from nemo_prorl.evaluation.tables import as_markdown, as_text, details, tables
 from nemo_prorl.run import build_sampler, graders
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.origin import provenance
-from nemo_prorl.run_folder.samples import GradedText, gather_samples
+from nemo_prorl.run_folder.samples import as_record, gather_samples
 from nemo_prorl.training.evaluation import evaluate, measurement, summarise, validation_settings
 from nemo_prorl.training.sampling.fleet import SamplerFleet
 from nemo_prorl.types import Prompt
@@ -149,7 +149,9 @@ def evaluate_files(
         if samples is not None:
             found = gather_samples(groups, share, ranks)
             if ranks.layout.is_main:
-                write_samples(samples, found)
+                samples.parent.mkdir(parents=True, exist_ok=True)
+                with samples.open("w", encoding="utf-8") as file:
+                    file.writelines(json.dumps(as_record(one), ensure_ascii=False) + "\n" for one in found)
     return summarise(groups, ks)
 
 
@@ -203,23 +205,3 @@ def _write(
     sections = [line for table in tables(done, model) for line in (*as_markdown(table), "")]
     title = [f"# Evaluation of {model}", "", *([header["graded_by"], ""] if header["graded_by"] else [])]
     (out / "results.md").write_text("\n".join([*title, *sections]), encoding="utf-8")
-
-
-def write_samples(path: Path, samples: Iterable[GradedText]) -> None:
-    """Writes one line per rollout: prompt, response, score, verdict."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as file:
-        for sample in samples:
-            member, rollout = sample.member, sample.member.rollout
-            record = {
-                "uid": rollout.prompt.uid,
-                "domain": rollout.prompt.domain,
-                "sibling": rollout.sibling,
-                "prompt": rollout.prompt.text,
-                "response": sample.text,
-                "finish": rollout.finish.value,
-                "score": member.verdict.score,
-                "verdict": member.verdict.verdict,
-                **({"parts": dict(member.parts)} if member.parts else {}),
-            }
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.run_folder.samples import read_samples
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import read_or_skip, step_files
 
 PROMPTS_PER_DOMAIN = 3
@@ -41,7 +41,7 @@ def read_conversations(run_dir: Path) -> list[dict[str, Any]]:
 def _worst_of_prompts(path: Path) -> dict[str, dict[str, Any]]:
     """Returns uid -> its first response with the lowest score, the lowest of all first."""
     found: dict[str, dict[str, Any]] = {}
-    for record in sorted(read_samples(path), key=lambda record: record["score"]):
+    for record in sorted(read_metrics(path), key=lambda record: record["score"]):
         found.setdefault(record["uid"], record)
     return found
 

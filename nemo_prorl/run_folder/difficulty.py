@@ -9,6 +9,7 @@ Two runs that validate the same prompts can be compared prompt by prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -103,12 +104,12 @@ def read_rewards(run_dir: Path, stage: str, step: int, column: str = "reward_mea
     Raises ConfigError if its file is not there or cannot be read."""
     import pyarrow.parquet as pq
 
-    def read(path: Path) -> dict[str, float]:
-        table = pq.read_table(path, columns=["uid", column])
-        return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
-
-    instead = "delete the folder of that run, to train it again"
-    return read_or_refuse(step_files(run_dir, "validations").path(step, stage), read, instead)
+    path, read = (
+        step_files(run_dir, "validations").path(step, stage),
+        partial(pq.read_table, columns=["uid", column]),
+    )
+    table = read_or_refuse(path, read, "delete the folder of that run, to train it again")
+    return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
 def summary(rows: pd.DataFrame) -> dict[str, dict[str, float]]:

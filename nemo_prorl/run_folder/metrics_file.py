@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.terminal import say_once
 
 METRICS_FILE = "metrics.jsonl"
 """File in a run's folder with a record of every step, and of the validation before a stage's first."""
@@ -41,15 +42,19 @@ def rewind_metrics(
 
 
 def read_metrics(path: Path) -> list[Any]:
-    """Returns what the lines hold, without those that are no JSON."""
-    return [line for line in read_lines(path) if line is not None]
+    """Returns what the lines hold, without those that are no JSON, which it counts on standard error."""
+    lines = list(read_lines(path))
+    if num_damaged := lines.count(None):
+        say_once(f"{path} has {num_damaged} damaged line(s), which are left out")
+    return [line for line in lines if line is not None]
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Returns (the records of a run, how many lines hold none, without a last one that is still being written)."""
     lines = list(read_lines(path, is_record))
     records = [line for line in lines if line is not None]
-    return records, len(lines) - len(records)
+    is_being_written = lines[-1:] == [None] and not path.read_bytes().endswith(b"\n")
+    return records, len(lines) - len(records) - is_being_written
 
 
 def is_record(value: Any) -> bool:
@@ -61,16 +66,12 @@ def is_record(value: Any) -> bool:
 
 
 def read_lines(path: Path, is_whole: Callable[[Any], bool] = lambda value: True) -> Iterator[Any]:
-    """Yields what each line that is not empty holds; None for one that a full or failing disk has damaged: no JSON, or
-    not `is_whole`. A damaged last line without its line break is left out, since it is still being written or a kill
-    cut it off."""
+    """Yields what each line that is not empty holds; None for one that a kill has cut off or a full or failing disk has
+    damaged: no JSON, or not `is_whole`."""
     with path.open("rb") as file:
         for line in filter(bytes.strip, file):
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError):
                 value = None
-            if value is not None and is_whole(value):
-                yield value
-            elif line.endswith(b"\n"):
-                yield None
+            yield value if value is not None and is_whole(value) else None

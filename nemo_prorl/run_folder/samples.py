@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text, step_files
 from nemo_prorl.types import RolloutGroup, ScoredRollout, Share
 
@@ -53,28 +52,25 @@ def gather_samples(
 
 def write_samples(run_dir: Path, stage: str, step: int, samples: Sequence[GradedText]) -> None:
     """Writes the samples of a stage's validation, which followed `step`."""
-    lines = []
-    for sample in samples:
-        member, rollout, prompt = sample.member, sample.member.rollout, sample.member.rollout.prompt
-        record = {
-            "step": step,
-            "uid": prompt.uid,
-            "domain": prompt.domain,
-            "source": prompt.source,
-            "prompt": prompt.text,
-            "response": sample.text,
-            "score": member.verdict.score,
-            "verdict": member.verdict.verdict,
-            "finish": rollout.finish.value,
-            "num_tokens": rollout.num_tokens,
-            **({"parts": dict(member.parts)} if member.parts else {}),
-        }
-        lines.append(json.dumps(record, ensure_ascii=False))
+    lines = [json.dumps({"step": step, **as_record(sample)}, ensure_ascii=False) for sample in samples]
     if lines:
         replace_text(step_files(run_dir, "samples").path(step, stage), "\n".join(lines) + "\n")
 
 
-def read_samples(path: Path) -> list[dict[str, Any]]:
-    """Returns a record per sample with step, uid, domain, source, prompt, response, score, verdict, finish and
-    num_tokens; with reward functions also parts, which maps their names to values."""
-    return read_metrics(path)
+def as_record(sample: GradedText) -> dict[str, Any]:
+    """Returns a line of RUN/samples and of `evaluate --samples`; with reward functions it has `parts`, which maps their
+    names to values."""
+    member, rollout, prompt = sample.member, sample.member.rollout, sample.member.rollout.prompt
+    return {
+        "uid": prompt.uid,
+        "domain": prompt.domain,
+        "source": prompt.source,
+        "sibling": rollout.sibling,
+        "prompt": prompt.text,
+        "response": sample.text,
+        "score": member.verdict.score,
+        "verdict": member.verdict.verdict,
+        "finish": rollout.finish.value,
+        "num_tokens": rollout.num_tokens,
+        **({"parts": dict(member.parts)} if member.parts else {}),
+    }

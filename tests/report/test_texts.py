@@ -78,7 +78,9 @@ def test_a_damaged_file_is_left_out_and_named(tmp_path: Path, capsys: pytest.Cap
         damaged.write_bytes(content)
         (conversation,) = read_conversations(tmp_path)
         assert [response["step"] for response in conversation["responses"]] == [0, 40]
-        assert f"skipped {damaged}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{damaged} has 1 damaged line(s)" in said
+    assert f"skipped {damaged}" in said, "a line of another kind"
 
 
 def test_the_page_shows_texts_as_text(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.samples import (
     GradedText,
     gather_samples,
-    read_samples,
     write_samples,
 )
 from nemo_prorl.run_folder.storage import step_files
@@ -21,7 +21,7 @@ from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 
 
 def kept(run_dir: Path) -> dict[int, list[dict[str, object]]]:
-    return {step: read_samples(path) for step, path in step_files(run_dir, "samples").all()}
+    return {step: read_metrics(path) for step, path in step_files(run_dir, "samples").all()}
 
 
 def share_of(groups: Sequence[RolloutGroup]) -> dict[int, list[Rollout]]:
@@ -44,7 +44,8 @@ def test_a_record_tells_what_was_asked_what_was_answered_and_what_it_was_worth(t
     assert kept(tmp_path) == {
         4: [
             {
-                "step": 4, "uid": "sums/a#0", "domain": "math", "source": "script", "prompt": group.prompt.text,
+                "step": 4, "uid": "sums/a#0", "domain": "math", "source": "script", "sibling": 0,
+                "prompt": group.prompt.text,
                 "response": text, "score": 0.5, "verdict": member.verdict.verdict,
                 "finish": member.rollout.finish.value, "num_tokens": member.rollout.num_tokens,
             }
@@ -99,4 +100,4 @@ def test_a_stage_and_the_next_keep_their_texts_of_the_step_between_them(tmp_path
     found = {path.name: path for _, path in step_files(tmp_path, "samples").all()}
     assert {path: path.read_text() for path in parents} == parents
     assert [step for step, _ in step_files(tmp_path, "samples").all()] == [0, 2, 2, 5]
-    assert read_samples(found["step-00000002-second.jsonl"])[0]["uid"] == "other"
+    assert read_metrics(found["step-00000002-second.jsonl"])[0]["uid"] == "other"

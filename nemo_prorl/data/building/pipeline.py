@@ -22,7 +22,7 @@ from nemo_prorl.data.building import load, overlap
 from nemo_prorl.data.building.source import Candidate, Ledger, NoRow, Source, Submit, get, sources
 from nemo_prorl.data.building.verify import verify
 from nemo_prorl.data.rows import Row, RowFile, read_content, write_rows
-from nemo_prorl.run_folder.storage import replacing_folder
+from nemo_prorl.run_folder.storage import read_or_refuse, replacing_folder
 
 T = TypeVar("T")
 
@@ -172,7 +172,9 @@ def _drop_known(
         folder = out / name
         if get(name).templated or source.templated or not (folder / MANIFEST).is_file():
             continue
-        built = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        built = read_or_refuse(
+            folder / MANIFEST, lambda path: json.loads(path.read_bytes()), f"build {name} again"
+        )
         compared[name] = built["content_hash"]
         known = {_asks(row) for file in built["files"] for row in RowFile(folder / file)}
         for uid, candidate in list(candidates.items()):
