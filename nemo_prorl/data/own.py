@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -255,8 +256,8 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 
 def _described(rows: Sequence[Row], needs_answer: bool) -> str:
-    """Domains, and a hint where the service looks for answers in a box that no prompt asks for, or where answers are no
-    answers that stand in a box."""
+    """Domains, and a hint where the service looks for answers in a box that no prompt asks for, where a question has
+    several answers, or where answers are no answers that stand in a box."""
     domains = sorted({row.domain for row in rows})
     text = f"domain {', '.join(domains)}." if domains else "no row of use."
     boxed = [row for row in rows if needs_answer and row.domain in ANSWER_DOMAINS]
@@ -264,6 +265,14 @@ def _described(rows: Sequence[Row], needs_answer: bool) -> str:
         text += (
             " No prompt asks for the answer within \\boxed{}, and the graders of math and stem look for it there: "
             "unless the model does so by itself, add that to the prompts."
+        )
+    answers = defaultdict[str, set[str]](set)
+    for row in boxed:
+        answers[json.dumps(row.messages)].add(str(row.task.get("answer", "")))
+    if contradictory := sum(len(of_question) > 1 for of_question in answers.values()):
+        text += (
+            f" {contradictory:,} question(s) stand there with several answers, as after a broken join: what one row "
+            "pays, another does not."
         )
     prose = [row for row in boxed if is_prose(str(row.task.get("answer", "")))]
     if prose:

@@ -11,7 +11,7 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.storage import read_json, replace_text
 
 
 def done_marker(run_dir: Path, stage: str) -> Path:
@@ -42,10 +42,8 @@ def mark_failed(run_dir: Path, stage: str, *, reason: str) -> None:
 
 def why_failed(run_dir: Path, stage: str) -> str:
     """Returns why the stage failed; empty unless it did."""
-    try:
-        return str(json.loads(failed_marker(run_dir, stage).read_text(encoding="utf-8"))["reason"])
-    except FileNotFoundError:
-        return ""
+    marker = failed_marker(run_dir, stage)
+    return str(read_json(marker).get("reason", f"{marker} does not say why")) if marker.is_file() else ""
 
 
 def reset_request(run_dir: Path) -> Path:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from nemo_prorl.config import RunConfig
-from nemo_prorl.run_folder.storage import read_json, replace_text
+from nemo_prorl.run_folder.storage import keep_unread, read_json, replace_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,10 @@ def read_submissions(run_dir: Path) -> dict[str, Submission]:
 
 def note_submission(run_dir: Path, stage: str, submission: Submission) -> None:
     """Records a submission atomically. Call it at once, so that it is known even if the next stage's sbatch fails."""
-    entries = {**read_submissions(run_dir), stage: submission}
+    before = read_submissions(run_dir)
+    if not before:
+        keep_unread(submissions_file(run_dir))
+    entries = {**before, stage: submission}
     text = json.dumps({name: asdict(entry) for name, entry in entries.items()}, indent=1)
     replace_text(submissions_file(run_dir), text + "\n")
 

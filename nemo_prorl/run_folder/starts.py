@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from nemo_prorl.run_folder.storage import replace_text
+from nemo_prorl.run_folder.storage import UNREADABLE, keep_unread, replace_text
 
 REWRITE_S = 20.0
 """The entry is rewritten at most this often."""
@@ -57,7 +57,7 @@ def read_starts(run_dir: Path) -> list[Start]:
     it must not stop a command."""
     try:
         return [Start(**entry) for entry in json.loads(starts_file(run_dir).read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
+    except UNREADABLE:
         return []
 
 
@@ -67,6 +67,8 @@ class Recorder:
     def __init__(self, run_dir: Path, start: Start, *, is_main: bool) -> None:
         self._run_dir, self._start, self._is_main = run_dir, start, is_main
         self._earlier = read_starts(run_dir) if is_main else []
+        if is_main and not self._earlier:
+            keep_unread(starts_file(run_dir))
         self._lock = threading.Lock()
         self._write()
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import time_ns
 from typing import Any, TypeVar
 
 from nemo_prorl.config import ConfigError, one_line
@@ -197,6 +198,14 @@ def replace_text(file: Path, text: str) -> None:
     """Replaces a file by a text, as `replacing_file` does."""
     with replacing_file(file) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def keep_unread(file: Path) -> None:
+    """Renames a file that its writer could not read and would replace, and says so; does nothing if there is none."""
+    if file.exists():
+        aside = file.with_name(f"unread-{time_ns()}-{file.name}")
+        os.replace(file, aside)
+        say_once(f"{file} cannot be read and begins anew; it is now called {aside.name}")
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -178,6 +178,15 @@ def test_mistakes_in_a_converted_file_name_what_the_user_wrote(
         check_distinct([repeated])
 
 
+def test_a_question_with_several_answers_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    rows = [("2 + 2?", "4"), ("3 + 3?", "6"), ("2 + 2?", "5"), ("3 + 3?", "6")]
+    path.write_text(
+        "".join(json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt, answer in rows)
+    )
+    assert " 1 question(s) stand there with several answers" in converted(path, tmp_path)[1]
+
+
 def test_a_prompt_that_asks_for_the_box_gets_no_hint(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "2 + 2? Answer in \\\\boxed{}.", "answer": "4"}\n')

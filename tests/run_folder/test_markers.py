@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from nemo_prorl.run_folder.markers import done_marker, is_done, mark_done, mark_failed, why_failed
 
 
@@ -25,3 +27,10 @@ def test_a_failed_stage_says_why(tmp_path: Path) -> None:
     mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
     assert why_failed(tmp_path, "a") == "Update 7 has loss nan."
     assert [path.name for path in (tmp_path / "stages").iterdir()] == ["a.failed"]
+
+
+@pytest.mark.parametrize("text", ["", "\0\0", "[1]", "{}"])
+def test_a_damaged_marker_of_failure_is_one_still(tmp_path: Path, text: str) -> None:
+    mark_failed(tmp_path, "a", reason="Update 7 has loss nan.")
+    (tmp_path / "stages" / "a.failed").write_text(text)
+    assert why_failed(tmp_path, "a").endswith("a.failed does not say why")

@@ -43,6 +43,9 @@ def test_submissions_are_kept_by_stage(run_dir: Path) -> None:
 def test_other_contents_are_no_submissions(run_dir: Path, text: str) -> None:
     submissions_file(run_dir).write_text(text)
     assert read_submissions(run_dir) == {}
+    note_submission(run_dir, "run1", Submission(job="1"))
+    assert read_submissions(run_dir) == {"run1": Submission(job="1")}
+    assert [path.read_text() for path in (run_dir / "slurm").glob("unread-*-jobs.json")] == [text]
 
 
 def test_the_job_of_the_folder(run_dir: Path) -> None:

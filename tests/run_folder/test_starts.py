@@ -118,11 +118,17 @@ def test_many_signs_of_life_are_few_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'[{"stage": "a"}]', b'{"a": 1}', b"null", b"\xff"])
-def test_a_file_that_cannot_be_read_stops_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_cannot_be_read_stops_nothing_and_is_kept(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     starts_file(tmp_path).write_bytes(content)
     assert read_starts(tmp_path) == []
-    live(tmp_path, end="steps")
-    assert [start.end for start in read_starts(tmp_path)] == ["steps"]
+    for _ in range(2):
+        live(tmp_path, end="steps")
+    assert [start.end for start in read_starts(tmp_path)] == ["steps", "steps"]
+    (kept,) = tmp_path.glob("unread-*-starts.json")
+    assert kept.read_bytes() == content
+    assert f"it is now called {kept.name}" in capsys.readouterr().err
 
 
 def test_ctrl_c_in_the_midst_of_a_write_leaves_the_end_to_be_told(

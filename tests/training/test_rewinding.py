@@ -118,6 +118,14 @@ def test_a_stage_that_failed_at_its_start_and_damaged_checkpoints_make_way(consu
     assert sorted(path.name[-4:] for path in (consumed / "checkpoints").iterdir()) == ["10-a", "20-a"]
 
 
+def test_a_stage_that_goes_on_has_not_failed_any_more(consumed: Path) -> None:
+    """A requeued job refuses a stage with that marker."""
+    (consumed / "stages" / "b.done").unlink()
+    mark_failed(consumed, "b", reason="The loss is not finite.")
+    rewind(consumed, "b", 25)
+    assert sorted(path.name for path in (consumed / "stages").iterdir()) == ["a.done", "a.yaml", "b.yaml"]
+
+
 @pytest.mark.parametrize("num_moves", range(15))
 def test_whenever_it_dies_the_same_command_completes_it(
     consumed: Path, num_moves: int, monkeypatch: pytest.MonkeyPatch
