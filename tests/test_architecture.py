@@ -40,7 +40,7 @@ ROOM_LINES = {
     "reward/graders": 2_340,
     "reward/graders/math": 4_400,
     "reward/sandbox": 1_720,
-    "slurm": 1_230,
+    "slurm": 1_300,
 }
 """The most lines that a package may have, without the packages below it that have a limit of their own. Who raises one
 says in the commit message why the lines are worth it and what they made superfluous; who has made a package smaller

@@ -122,6 +122,6 @@ def judge_run_folder(facts: FolderFacts, *, checkpoint_bytes: float, num_kept: i
         advice = f"free another {missing / 1e9:,.0f} GB, or keep fewer checkpoints (save_last_k, save_top_k)"
         return failure(name, found, advice)
     if not facts.has_locks:
-        advice = "mount it with flock; until then a second job in the same folder is not detected"
+        advice = "mount it with flock; until then a `train` outside of Slurm may meet another one in the same folder"
         return warning(name, f"{found}; no file locks", advice)
     return ok(name, found)

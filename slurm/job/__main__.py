@@ -19,7 +19,19 @@ from pathlib import Path
 
 from slurm.job import allocation, commands, decisions
 from slurm.job.commands import Step
-from slurm.job.decisions import FAIL, GO_ON, REFUSE, REQUEUE, STOP, WAIT, Holder, JobDecision, Mistake
+from slurm.job.decisions import (
+    FAIL,
+    GO_ON,
+    NO_RESTART_HELPS,
+    REFUSE,
+    REQUEUE,
+    STOP,
+    WAIT,
+    Answer,
+    Holder,
+    JobDecision,
+    Mistake,
+)
 from slurm.job.folder import Folder, cannot_write, read_text, say
 
 POLL_S = 0.5
@@ -28,6 +40,8 @@ LATE_S = 30.0
 WAIT_FOR_HOLDER_S = 600.0
 """Time limit for another job of the folder to end, once Slurm is ending it."""
 DOCTOR_MINUTES = 10
+REVIVE_S = 30.0
+"""Reward steps that have ended are started again at most this often."""
 
 
 class End(Exception):
@@ -57,9 +71,9 @@ class JobStart:
         runtime = environment.get("CONTAINER_RUNTIME") or "pyxis"
         if runtime not in ("pyxis", "apptainer"):
             raise Mistake(f"CONTAINER_RUNTIME={runtime} is not known: write pyxis or apptainer in site.env")
-        names = commands.run("scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"])
+        nodes = commands.host_names(environment["SLURM_JOB_NODELIST"])
         shown = commands.ask("scontrol", "show", "--details", "job", allocation.name_of(environment))
-        self.allocation = allocation.read_allocation(environment, names.stdout.split(), shown.stdout)
+        self.allocation = allocation.read_allocation(environment, nodes, shown.stdout)
         self.folder = Folder(run_dir, stage, self.allocation.job)
         self.overrides = allocation.overrides(stage, run_dir, str(self.folder.reward), others)
         self.checkout = (
@@ -71,7 +85,9 @@ class JobStart:
         self.signals: set[int] = set()
         self.is_ending = False
         """Whether Slurm has told this process to end."""
-        self.servers: list[Step] = []
+        self.servers: dict[str, Step] = {}
+        """Node -> the step of its reward server."""
+        self.revived_s = 0.0
         self.trainer: Step | None = None
 
     def run(self) -> int:
@@ -224,28 +240,53 @@ class JobStart:
                 break  # none has come so far as to write one
             self.pause()
         bad = decisions.at_fault(nodes, answers)
-        decision = decisions.choose_nodes(nodes, answers, end, self.folder.unwritable() if bad else "")
+        unwritable, pinned = "", list[str]()
+        if bad:
+            unwritable = self.folder.unwritable()
+            job = commands.fields_of("job", self.allocation.name)
+            pinned = commands.host_names(job.get("ReqNodeList", ""))
+        decision = decisions.choose_nodes(nodes, answers, end, unwritable, pinned)
+        silent = Answer("failure", f"did not answer{f' ({end.last_words})' if end.last_words else ''}")
         for node in bad if answers and decision.what != REFUSE else ():
-            self.say(f"{node}: {answers[node].sentence}" if node in answers else f"{node} did not answer")
+            self.say(f"{node}: {answers.get(node, silent).sentence}")
         end_if_refused(decision)
 
     # ------------------------------------------------------------------------------------------------ reward service
+    def serve(self, node: str) -> Step:
+        """Starts the reward server of a node."""
+        log = str(self.folder.reward / f"{node}.log")
+        cpus = self.allocation.cpus[self.allocation.nodes.index(node)]
+        address = commands.fields_of("node", node).get("NodeAddr", node)
+        options = ["--nodes=1", "--ntasks=1", f"--nodelist={node}", f"--cpus-per-task={cpus}"]
+        options += ["--open-mode=append", f"--output={log}"]
+        command = ["bash", "slurm/reward.sh", str(self.folder.reward), address]
+        return self.step("REWARD_CONTAINER", "reward", options, command, log=log)
+
+    def revive_servers(self) -> None:
+        """Starts reward steps again that were killed as a whole, for their memory for example; while a step is there,
+        reward.sh does that with its server."""
+        dead = [node for node, step in self.servers.items() if step.code not in (None, *NO_RESTART_HELPS)]
+        if not dead or self.is_ending or time.time() - self.revived_s < REVIVE_S:
+            return
+        self.revived_s = time.time()
+        for node in dead:
+            self.say(
+                f"{node}: the reward service, which ended with code {self.servers[node].code}, starts again"
+            )
+            with suppress(OSError):
+                (self.folder.reward / f"{node}.json").unlink()
+            self.servers[node] = self.serve(node)
+
     def start_reward_service(self) -> None:
         """Starts one server per node, beside the trainer, and waits for them; not if the run's own functions grade all
         of the data."""
         if self.folder.domains() == "":
             return
         nodes, folder = self.allocation.nodes, self.folder.reward
-        for node, cpus in zip(nodes, self.allocation.cpus):  # noqa: B905
-            log = str(folder / f"{node}.log")
-            address = commands.fields_of("node", node).get("NodeAddr", node)
-            options = ["--nodes=1", "--ntasks=1", f"--nodelist={node}", f"--cpus-per-task={cpus}"]
-            options += ["--open-mode=append", f"--output={log}"]
-            serve = ["bash", "slurm/reward.sh", str(folder), address]
-            self.servers.append(self.step("REWARD_CONTAINER", "reward", options, serve, log=log))
+        self.servers = {node: self.serve(node) for node in nodes}
         limit_s, announced = time.time() + self.ready_s, self.folder.announcements()
         while len(announced) < len(nodes) and time.time() < limit_s:
-            if all(server.code is not None for server in self.servers):
+            if all(server.code is not None for server in self.servers.values()):
                 break
             self.pause()
             announced = self.folder.announcements()
@@ -256,7 +297,8 @@ class JobStart:
             for node in nodes:
                 last = read_text(folder / f"{node}.log").splitlines()[-3:]
                 self.say(f"{node}: " + " | ".join(last or ["nothing"]))
-        end_if_refused(decisions.may_use_servers(len(announced), [server.code for server in self.servers]))
+        codes = [server.code for server in self.servers.values()]
+        end_if_refused(decisions.may_use_servers(len(announced), codes))
         sandboxes = decisions.may_grade_code(self.folder.domains() or "", announced)
         end_if_refused(JobDecision(sandboxes.what, f"{sandboxes.why} ({folder}/NODE.log says why)"))
 
@@ -277,6 +319,7 @@ class JobStart:
         seen_s = time.time()
         while trainer.code is None:
             self.pause()
+            self.revive_servers()
             seen_s = time.time() if self.folder.is_there() else seen_s
             if time.time() - seen_s > LATE_S:
                 trainer.send(signal.SIGTERM)  # srun kills the ranks
@@ -284,7 +327,10 @@ class JobStart:
                 return JobDecision(FAIL, f"{self.folder.path} was deleted while the job trained in it")
         end = self.wait(trainer)
         is_done = self.folder.marker("done").exists()
-        return decisions.after_training(is_done=is_done, failure=self.folder.failure(), code=end.code)
+        error = self.folder.error_of_trainer(since_s=self.began_s)
+        return decisions.after_training(
+            is_done=is_done, failure=self.folder.failure(), code=end.code, error=error
+        )
 
     # -------------------------------------------------------------------------------------------------------- the end
     def finish(self, decision: JobDecision) -> int:

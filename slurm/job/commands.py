@@ -46,6 +46,11 @@ def fields_of(*what: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
+def host_names(nodes: str) -> list[str]:
+    """Returns the names in a list of nodes such as gpu[01-03],cpu7."""
+    return run("scontrol", "show", "hostnames", nodes).stdout.split()
+
+
 def state_of(job: str) -> str | None:
     """Returns squeue's name of a job's state, empty if it waits or runs no more; None if squeue does not answer."""
     answer = ask("squeue", "--noheader", f"--job={job}", "--format=%A %T")

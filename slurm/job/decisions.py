@@ -148,12 +148,16 @@ def at_fault(nodes: Sequence[str], answers: Mapping[str, Answer]) -> list[str]:
 
 
 def choose_nodes(
-    nodes: Sequence[str], answers: Mapping[str, Answer], step: StepEnd, unwritable: str = ""
+    nodes: Sequence[str],
+    answers: Mapping[str, Answer],
+    step: StepEnd,
+    unwritable: str = "",
+    pinned: Sequence[str] = (),
 ) -> JobDecision:
     """Returns what follows from the nodes' answers. A fault of most nodes is the configuration's or the cluster's,
     which other nodes would have too. The exit code counts only if no node has answered, because on any node anything
     may end with 2. unwritable: why the run's folder, where nodes answer, cannot be written; no node is at fault then.
-    """
+    pinned: the nodes of --nodelist, without which the job would never start."""
     first = answers.get(nodes[0])
     if first is not None and first.verdict == "mistake":
         return JobDecision(FAIL, first.sentence)
@@ -173,6 +177,9 @@ def choose_nodes(
             said[0] if said else f"they did not answer{f' ({step.last_words})' if step.last_words else ''}"
         )
         return JobDecision(FAIL, f"{len(bad)} of {len(nodes)} nodes cannot run this: {words}")
+    if needed := [node for node in bad if node in pinned]:
+        fault = answers[needed[0]].sentence if needed[0] in answers else "did not answer"
+        return JobDecision(FAIL, f"{needed[0]}: {fault}; --nodelist asks for it: submit without it")
     if bad:
         return JobDecision(REQUEUE, f"doctor found fault with {' '.join(bad)}", bad)
     return JobDecision(GO_ON)
@@ -242,14 +249,15 @@ def why_stopped(*, now_s: float, began_s: float, end_s: float | None, has_new_st
     return f"no step fitted into the {end_s - began_s:.0f} s that the job had: raise --time"
 
 
-def after_training(*, is_done: bool, failure: str, code: int) -> JobDecision:
+def after_training(*, is_done: bool, failure: str, code: int, error: str = "") -> JobDecision:
     """Returns what follows the end of the trainer, which has written markers or not; exit codes decide nothing that a
-    marker says. failure: the reason in NAME.failed."""
+    marker says. failure: the reason in NAME.failed; error: what the trainer has recorded as its end."""
     if is_done:
         return JobDecision(DONE)
     if failure:
         return JobDecision(FAIL, failure)
-    return JobDecision(REQUEUE, "paused" if code == 0 else f"ended with code {code}")
+    why = f"ended with code {code}{f' ({error})' if error else ''}"
+    return JobDecision(REQUEUE, "paused" if code == 0 else why)
 
 
 def may_restart(

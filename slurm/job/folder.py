@@ -168,6 +168,15 @@ class Folder:
         """Returns what each reward server that is ready has written."""
         return [read_json(file) for file in sorted(self.reward.glob("*.json"))]
 
+    def error_of_trainer(self, since_s: float) -> str:
+        """Returns the error that the trainer of this start has recorded (nemo_prorl/run_folder/starts.py); empty if it
+        has not. since_s: a time before its beginning, in seconds since 1970."""
+        try:
+            last = json.loads(read_text(self.path / "starts.json"))[-1]
+            return " ".join(last["end"].split()) if last["began"] > since_s else ""
+        except (ValueError, LookupError, TypeError):
+            return ""
+
     def usr1_came_s(self) -> float | None:
         """Returns when a node noted SIGUSR1, in seconds since 1970; None if none has."""
         times = [read_text(file).strip() for file in (self.doctor / "usr1", self.reward / "usr1")]

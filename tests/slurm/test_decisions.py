@@ -95,6 +95,13 @@ def test_bad_nodes_are_left_out_and_what_most_have_is_no_fault_of_theirs(
     assert of.choose_nodes(nodes, given, step) == expected
 
 
+@pytest.mark.parametrize(("bad", "said"), [({"c": BAD}, BAD.sentence), ({}, "did not answer")])
+def test_a_bad_node_that_the_user_has_pinned_is_not_left_out(bad: dict[str, Answer], said: str) -> None:
+    """Slurm would never start a job again that requires and excludes it."""
+    decision = of.choose_nodes(["a", "b", "c"], {"a": OK, "b": OK, **bad}, StepEnd(1), pinned=["b", "c"])
+    assert decision == JobDecision(FAIL, f"c: {said}; --nodelist asks for it: submit without it")
+
+
 @pytest.mark.parametrize(
     ("answers", "what"),
     [({}, REFUSE), ({"a": OK}, REFUSE), ({"a": OK, "b": BAD}, REFUSE), ({"a": OK, "b": OK}, GO_ON)],
@@ -201,16 +208,18 @@ def test_a_signal_that_slurm_sends_at_the_start_is_not_heeded_and_one_of_the_use
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        ((True, "", 1), JobDecision(DONE)),
-        ((False, "saturated", 0), JobDecision(FAIL, "saturated")),
-        ((False, "", 0), JobDecision(REQUEUE, "paused")),
-        ((False, "", 137), JobDecision(REQUEUE, "ended with code 137")),
-        ((False, "", 2), JobDecision(REQUEUE, "ended with code 2")),
+        ((True, "", 1, ""), JobDecision(DONE)),
+        ((False, "saturated", 0, "paused"), JobDecision(FAIL, "saturated")),
+        ((False, "", 0, "paused"), JobDecision(REQUEUE, "paused")),
+        ((False, "", 137, ""), JobDecision(REQUEUE, "ended with code 137")),
+        ((False, "", 2, "disk full"), JobDecision(REQUEUE, "ended with code 2 (disk full)")),
     ],
 )
-def test_markers_decide_and_exit_codes_do_not(seen: tuple[bool, str, int], expected: JobDecision) -> None:
-    is_done, failure, code = seen
-    assert of.after_training(is_done=is_done, failure=failure, code=code) == expected
+def test_markers_decide_and_exit_codes_do_not(
+    seen: tuple[bool, str, int, str], expected: JobDecision
+) -> None:
+    is_done, failure, code, error = seen
+    assert of.after_training(is_done=is_done, failure=failure, code=code, error=error) == expected
 
 
 @pytest.mark.parametrize(

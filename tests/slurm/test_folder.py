@@ -14,6 +14,7 @@ import pytest
 
 from nemo_prorl.run_folder import markers
 from nemo_prorl.run_folder.lock import alone_in
+from nemo_prorl.run_folder.starts import recorded_start
 from slurm.job import commands
 from slurm.job.__main__ import End, JobStart
 from slurm.job.decisions import ENDED, STOP, STOPPED, TRAINING, Answer, JobDecision, StepEnd
@@ -144,6 +145,17 @@ def test_the_last_signal_that_a_node_noted_counts(tmp_path: Path) -> None:
     assert folder.domains() is None
     (folder.doctor / "domains").write_text("")
     assert folder.domains() == ""
+
+
+def test_the_error_of_a_trainer_is_that_of_this_start(tmp_path: Path) -> None:
+    folder, began_s = held(tmp_path), time.time()
+    assert folder.error_of_trainer(began_s) == ""
+    with pytest.raises(OSError, match="full"), recorded_start(
+        tmp_path, "run1", began=began_s + 1, num_ranks=1, on_gpus=False, is_main=True
+    ):  # fmt: skip
+        raise OSError("the disk\nis full")
+    assert folder.error_of_trainer(began_s) == "the disk is full"
+    assert folder.error_of_trainer(began_s + 2) == "", "of an earlier start"
 
 
 def test_a_folder_without_room_is_said_and_a_probe_leaves_nothing(tmp_path: Path) -> None:

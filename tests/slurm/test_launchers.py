@@ -37,6 +37,7 @@ JOBS: dict[str, dict[str, str]] = {
     "preempted": {"FATE": "waiting,done"},
     "dead node": {"FATE": "waiting,done"},
     "told to end": {"FATE": "waiting"},
+    "no grader": {"FATE": "waiting"},
     "faulty node": {"FATE": "faulty,done"},
 }
 """The jobs that start at once, because most of a job's time is spent waiting for Slurm."""
@@ -267,6 +268,21 @@ def test_a_node_with_a_fault_is_named_and_left_out(runs: dict[str, Run]) -> None
     assert node not in run.nodes(1)
 
 
+def test_a_reward_step_that_was_killed_as_a_whole_is_started_again(runs: dict[str, Run]) -> None:
+    """As for its memory, with the script that would start the server again."""
+    run = runs["no grader"]
+    run.wait_for_ranks()
+    steps = run.cluster.run("squeue", "--noheader", "--steps", f"--jobs={run.job}", "--format=%i %j %N")
+    step, _, node = next(line.split() for line in steps.splitlines() if " reward " in line)
+    address = run.folder / "reward" / run.job / f"{node}.json"
+    before = address.read_text()
+    run.cluster.run("scancel", "--signal=KILL", step)
+    run.wait_for(lambda: address.exists() and address.read_text() not in ("", before))
+    assert re.search(rf"{node}: the reward service, which ended with code \d+, starts again", run.log())
+    run.cluster.run("scancel", run.job)
+    assert run.end().startswith("CANCELLED")
+
+
 def test_sigterm_to_the_launcher_alone_ends_the_ranks(runs: dict[str, Run]) -> None:
     """As by `scancel --batch`. Their step is saved."""
     run = runs["told to end"]
@@ -276,6 +292,15 @@ def test_sigterm_to_the_launcher_alone_ends_the_ranks(runs: dict[str, Run]) -> N
     assert list(run.folder.glob("checkpoints/step-*"))
     record = json.loads((run.folder / "slurm" / "job.json").read_text())
     assert (record["state"], record["reason"]) == ("stopped", "")
+
+
+def test_a_bad_node_that_the_user_has_pinned_fails_the_job(
+    cluster: Cluster, stub: Path, tmp_path: Path
+) -> None:
+    run = Run(cluster, tmp_path, stub)
+    run.submit(options=("--nodelist=node[1-2]",), FATE="faulty")
+    assert run.end() == "FAILED 1:0"
+    assert run.failure() == "node2: caches: no room; --nodelist asks for it: submit without it"
 
 
 def test_a_dead_node_brings_the_job_back_to_the_queue_with_its_folder(runs: dict[str, Run]) -> None:
