@@ -7,9 +7,10 @@ message is four bytes of length, a JSON object, four bytes of length, the progra
     {"test": i, "end": how, "cpu_s": seconds}
         how: exit, error, output_limit, or timeout, which ends the series
 
-Every test sees a pipe as standard input, a pipe as standard output, /dev/null as standard error, no other descriptor,
-no environment and `sys.argv == ["solution.py"]`. In function form the arguments come as JSON lines through the same
-standard input, the result leaves as JSON through descriptor 3, and printed output is dropped.
+Every test sees a file as standard input, whose size contest code asks for, a pipe as standard output, /dev/null as
+standard error, no other descriptor, no environment and `sys.argv == ["solution.py"]`. In function form the arguments
+come as JSON lines through the same standard input, the result leaves as JSON through descriptor 3, and printed output
+is dropped.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ from reward.sandbox import kernel, recursion
 from reward.sandbox.cell import CellLimits, PreparedLevel
 
 _LENGTH = struct.Struct("!I")
-_PIPE_BYTES = 4096
-"""A pipe takes this much at once, however small the kernel has made it (PIPE_BUF)."""
+_FILE_BYTES = 16 << 20
 _PRELUDE_MODULES = """
 string re datetime collections heapq bisect copy math random statistics itertools functools operator io
 typing sys json time cmath fractions decimal
@@ -77,18 +77,24 @@ def preload(packages: str) -> None:
 
 def _open_streams() -> None:
     """Opens the tests' standard streams over their descriptors, which may be replaced later. A stream checks on
-    creation whether it can seek, so it is created over pipes, as a test will have them."""
+    creation whether it can seek, so it is created over a file and pipes, as a test will have them."""
     own = [os.dup(fd) for fd in range(3)]
     read, write = os.pipe()
+    file = os.memfd_create("stdin")
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
-        os.dup2(write if fd else read, fd)
+        os.dup2(write if fd else file, fd)
         stream = open(fd, "w" if fd else "r", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     for fd, kept in enumerate(own):
         os.dup2(kept, fd)
-    for fd in (read, write, *own):
+    for fd in (read, write, file, *own):
         os.close(fd)
+
+
+def _open(file: Any, *arguments: Any, **options: Any) -> Any:
+    """Opens a file; /dev/stdin, which a cell without /proc lacks, is standard input."""
+    return open(os.dup(0) if file == "/dev/stdin" else file, *arguments, **options)
 
 
 def _prelude() -> dict[str, Any]:
@@ -131,7 +137,8 @@ def _own_clock() -> None:
     )
 
 
-_BUILTINS = _prelude() | vars(builtins) | {name: Quitter(name, "Ctrl-D") for name in ("exit", "quit")}
+_BUILTINS = _prelude() | vars(builtins) | {"open": _open}
+_BUILTINS |= {name: Quitter(name, "Ctrl-D") for name in ("exit", "quit")}
 """The builtins of a submission: they include the prelude, which then needs no copy per test and hides none of the
 submission's names. Elsewhere `exit` and `quit` come from the site module, which is not loaded here."""
 
@@ -153,7 +160,9 @@ def main(prepared: PreparedLevel, fds: list[int]) -> None:
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
     budget = Budget(**request["budget"])
-    CellLimits(memory=budget.memory).apply()  # each test's process inherits the limit
+    largest = 4 * max(map(len, request["inputs"]), default=0)  # a character is up to four bytes
+    # each test's process inherits the limits
+    CellLimits(memory=budget.memory, file_size=max(_FILE_BYTES, largest)).apply()
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:
@@ -205,20 +214,20 @@ class _Series:
 
     def run(self, data: bytes, output_limit: int) -> _End:
         limit_s = min(self._budget.cpu_s, self._spent_s + self._budget.test_cpu_s)
-        input_read, input_write = os.pipe()
+        input_fd = os.memfd_create("stdin")
+        os.write(input_fd, data)
+        os.lseek(input_fd, 0, os.SEEK_SET)
         output_read, output_write = os.pipe()
-        pending = memoryview(data)
-        if len(data) <= _PIPE_BYTES:  # it fits into the pipe, so nobody has to feed the running program
-            pending = pending[os.write(input_write, pending) :] if data else pending
         pid = kernel.fork_into(0)
         if pid == 0:
             try:
-                self._become_solution(input_read, output_write)
+                self._become_solution(input_fd, output_write)
             finally:
                 os._exit(1)
-        os.close(input_read)
+        os.close(input_fd)
         os.close(output_write)
-        output, how = self._converse(pid, input_write, output_read, pending, output_limit, limit_s)
+        output, how = self._collect(pid, output_read, output_limit, limit_s)
+        os.close(output_read)
         if how != "exit":
             os.kill(pid, signal.SIGKILL)
         used_s = clock_gettime(_cpu_clock(pid))  # the clock exists until the process is waited for
@@ -231,52 +240,32 @@ class _Series:
             how = "error"
         return _End(how=how, cpu_s=used_s, output=output if how == "exit" else b"")
 
-    def _converse(
-        self,
-        pid: int,
-        input_write: int,
-        output_read: int,
-        pending: memoryview,
-        output_limit: int,
-        limit_s: float,
+    def _collect(
+        self, pid: int, output_fd: int, output_limit: int, limit_s: float
     ) -> tuple[bytes | bytearray, str]:
-        """Feeds the rest of the input, collects the output until the process has ended, and closes both pipes. Returns
-        the output and how it ended: exit, output_limit or timeout. `limit_s`: CPU seconds, including those of earlier
-        tests."""
+        """Collects the output until the process has ended. Returns the output and how it ended: exit, output_limit or
+        timeout. `limit_s`: CPU seconds, including those of earlier tests."""
         clock = _cpu_clock(pid)
         poll, output, is_open, pause_s = select.poll(), bytearray(), True, _FIRST_PAUSE_S
-        poll.register(output_read, select.POLLIN)
-        if pending:
-            os.set_blocking(input_write, False)
-            poll.register(input_write, select.POLLOUT)
-        else:
-            os.close(input_write)
-        try:
-            # Not by a pidfd, which Linux has since 5.3 only: the end of the output is nearly always the process's.
-            while is_open or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                cpu_left_s = limit_s - self._spent_s - clock_gettime(clock)
-                wall_left_s = self._budget.wall_s - (monotonic() - self._started)
-                if cpu_left_s <= 0 or wall_left_s <= 0:
-                    return output, "timeout"
-                wait_s = max(0.01, min(cpu_left_s, wall_left_s))
-                if not is_open:
-                    wait_s, pause_s = pause_s, min(2 * pause_s, _LONGEST_PAUSE_S)
-                for fd, _event in poll.poll(wait_s * 1000):
-                    if fd == input_write:
-                        pending = _feed(fd, pending)
-                        if not pending:
-                            poll.unregister(fd)
-                            os.close(fd)
-                    elif chunk := os.read(fd, 1 << 16):
-                        output += chunk
-                        if len(output) > output_limit:
-                            return output[:output_limit], "output_limit"
-                    else:
-                        poll.unregister(fd)
-                        is_open = False
-        finally:
-            for fd in (output_read, *([input_write] if pending else [])):
-                os.close(fd)
+        poll.register(output_fd, select.POLLIN)
+        # Not by a pidfd, which Linux has since 5.3 only: the end of the output is nearly always the process's.
+        while is_open or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            cpu_left_s = limit_s - self._spent_s - clock_gettime(clock)
+            wall_left_s = self._budget.wall_s - (monotonic() - self._started)
+            if cpu_left_s <= 0 or wall_left_s <= 0:
+                return output, "timeout"
+            wait_s = max(0.01, min(cpu_left_s, wall_left_s))
+            if not is_open:
+                wait_s, pause_s = pause_s, min(2 * pause_s, _LONGEST_PAUSE_S)
+            if not poll.poll(wait_s * 1000):
+                continue
+            if chunk := os.read(output_fd, 1 << 16):
+                output += chunk
+                if len(output) > output_limit:
+                    return output[:output_limit], "output_limit"
+            else:
+                poll.unregister(output_fd)
+                is_open = False
         return output, "exit"
 
     def _become_solution(self, input_fd: int, output_fd: int) -> None:
@@ -314,18 +303,6 @@ class _Series:
 def _cpu_clock(pid: int) -> int:
     """Returns the number of a process's CPU clock: what clock_getcpuclockid(3) computes."""
     return (~pid << 3) | 2
-
-
-def _feed(fd: int, pending: memoryview) -> memoryview:
-    """Writes as much as the pipe takes and returns the rest; empty for a program that has closed its input."""
-    try:
-        while pending:
-            pending = pending[os.write(fd, pending) :]
-    except BlockingIOError:
-        pass
-    except BrokenPipeError:
-        pending = pending[:0]
-    return pending
 
 
 def _call(code: types.CodeType, names: dict[str, Any], fn_name: str) -> None:

@@ -30,7 +30,7 @@ clock_nanosleep exit_group epoll_wait epoll_ctl openat mkdirat newfstatat unlink
 faccessat pselect6 ppoll set_robust_list get_robust_list epoll_pwait eventfd fallocate
 eventfd2 epoll_create1 dup3 pipe2 sched_getattr renameat2 getrandom membarrier copy_file_range sendfile statfs fstatfs
 statx rseq close_range openat2 faccessat2"""
-_RUNNER_TOO = "fork kill tgkill seccomp prctl prlimit64 ioctl"
+_RUNNER_TOO = "fork kill tgkill seccomp prctl prlimit64 ioctl memfd_create"
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06

@@ -2,12 +2,20 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from reward.graders.code.code_tests import limits_of, same_output, same_result
+from reward.graders.code.code_tests import limits_of, same_output
 from reward.graders.code.code_tests import tests_of as read_tests
 from reward.graders.grade import InvalidTask
 from reward.sandbox.limits import CPU_S, MAX_CPU_S, ProgramLimits
 from tests.reward.serving import rows
+
+DATA = st.recursive(
+    st.booleans() | st.integers(-3, 3) | st.text("ab1", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", min_size=1), inner, max_size=2),
+    max_leaves=5,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,16 +23,44 @@ from tests.reward.serving import rows
 )
 def test_what_is_the_same_output_or_result(row: dict[str, Any]) -> None:
     """Standard output is compared as text, and what a function returned as a value."""
-    compare = {"output": same_output, "result": same_result}[row["form"]]
-    assert compare(row["given"], row["expected"]) is row["same"]
+    if row["form"] == "output":
+        assert same_output(row["given"], row["expected"]) is row["same"]
+    else:
+        function = read_tests({"inputs": ["1"], "outputs": [row["expected"]], "fn_name": "f"})
+        assert function.passes(0, json.dumps(row["given"]).encode()) is row["same"]
 
 
-@pytest.mark.medium
-def test_deep_results_do_not_break_the_judge() -> None:
-    deep: list[object] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert not same_result(deep, [1])
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["*", "/\\", "a b"])), min_size=2, max_size=8))
+def test_the_indentation_of_a_picture_counts_and_its_place_does_not(lines: list[tuple[int, str]]) -> None:
+    picture = "\n".join(" " * indent + text for indent, text in lines)
+    assert same_output("\n".join(f"  {line} " for line in picture.split("\n")), picture)
+    is_flush = len({indent for indent, _ in lines}) == 1
+    assert same_output("\n".join(text for _, text in lines), picture) is is_flush
+    numbers = "\n".join(" " * indent + "7" for indent, _ in lines)
+    assert same_output("\n".join("7" for _ in lines), numbers)
+
+
+@given(DATA, DATA)
+def test_an_output_that_is_text_is_the_result_itself_and_a_list_of_one_may_wrap_it(a: Any, b: Any) -> None:
+    def passes(result: Any, output: Any) -> bool:
+        tests = read_tests({"inputs": ["1"], "outputs": [output], "fn_name": "f"})
+        return tests.passes(0, json.dumps(result).encode())
+
+    for value in (a, [a], [[a]]):
+        assert passes(value, json.dumps(value))
+        assert not passes(value, json.dumps([value]))
+        assert passes(value, [value])
+    a_text, b_text = json.dumps(a, sort_keys=True), json.dumps(b, sort_keys=True)
+    assert passes(a, json.dumps(b)) is (a_text == b_text)
+    assert passes(a, [b]) is (a_text in (b_text, f"[{b_text}]"))
+
+
+@given(
+    st.text(alphabet="０１２３４５６７８９٠١٢٣٤", min_size=1), st.sampled_from(["{}", "{}.5", "-{}", "1{}"])
+)
+def test_digits_of_other_scripts_are_other_text(digits: str, form: str) -> None:
+    written = form.format(digits)
+    assert not same_output(written, str(float(written)))
 
 
 def test_bytes_that_are_no_text_or_no_json_are_wrong() -> None:
@@ -42,9 +78,9 @@ def test_forms_of_inputs_and_outputs() -> None:
     assert tests.expected == ("4", "5")
     tests = read_tests({"inputs": [[1, [2]], '"a"\n{"1": 2}'], "outputs": ["[3]", {"4": 5}], "fn_name": "f"})
     assert tests.inputs == ("1\n[2]", '"a"\n{"1": 2}')
-    assert tests.expected == ([3], {"4": 5})
+    assert tests.expected == ([[3]], [{"4": 5}])
     for text in ("{[]: 1}", "(" * 1000, "yes"):  # neither JSON nor Python data
-        assert read_tests({"inputs": ["1"], "outputs": [text], "fn_name": "f"}).expected == (text,)
+        assert read_tests({"inputs": ["1"], "outputs": [text], "fn_name": "f"}).expected == ([text],)
 
 
 @pytest.mark.parametrize(

@@ -253,10 +253,25 @@ def test_a_program_has_a_directory_of_its_own_to_write_in() -> None:
     sandbox.close()
 
 
-def test_large_input_and_output_pass_through_pipes(sandbox: Sandbox) -> None:
-    text = "7" * 500_000
-    tests = code_tests.Tests(inputs=(text,), expected=(text,), fn_name=None)
-    assert graded(sandbox, "print(input())", tests).score == 1
+READS = (
+    "import sys\nprint(sys.stdin.read())",
+    "print(open(0).read())",
+    "with open('/dev/stdin') as f: print(f.read())",
+    "import sys\nsys.stdin = open('/dev/stdin')\nprint(input())",
+    "import os\nprint(os.read(0, os.fstat(0).st_size).decode())",
+    "import io, os\nprint(io.BytesIO(os.read(0, os.fstat(0).st_size)).readline().decode())",
+    "import mmap\nprint(mmap.mmap(0, 0, access=mmap.ACCESS_READ)[:].decode())",
+    "import sys\ninput()\nsys.stdin.seek(0)\nprint(sys.stdin.readline())",
+)
+"""Ways in which contest code reads its input."""
+
+
+@pytest.mark.parametrize("size", [1, 500_000, 20 << 20])
+def test_standard_input_is_a_file_of_any_size(size: int, sandbox: Sandbox) -> None:
+    text = "7" * size
+    tests = code_tests.Tests(inputs=(text, "x"), expected=(text, "x"), fn_name=None)
+    for source in READS if size < 1 << 20 else READS[:1]:
+        assert graded(sandbox, source, tests).score == 1, source
     assert sandbox.run("print(1)", [text]).ends == ["exit"], "who does not read it may end"
 
 

@@ -61,7 +61,7 @@ def code_blocks(text: str) -> list[Block]:
         start = min(len(text), fence.end() + 1)
         run = fence["line"] or fence["bare"] or fence["labelled"]
         end, position, is_closed = _end(text, start, run, label)
-        body = text[start:end].rstrip(" \t")
+        body = text[start:end].rstrip(" \t").lstrip("\ufeff")  # a byte order mark
         if body.strip():
             # A block in a list is indented as a whole: every line loses the first one's indentation.
             margin = re.match(r"(?:[ \t]*\n)*([ \t]*)", body)

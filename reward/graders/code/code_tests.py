@@ -8,8 +8,9 @@ too, or Python data such as `True` or `(1, 2)`: "12" is the number; the text is 
 Every test runs, and the score is passed / all; a syntax error or exhausted time gives 0. Times are CPU seconds: `cpu_s`
 for all tests together (default 5), and `test_cpu_s` for each test if the task sets it. Outputs are compared as plain
 data, never inside the sandbox and never by the submission's own objects: exactly, else line by line without surrounding
-white space, else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's `allclose`; against an integer only
-absolute 1e-5, or counts from 100,000 on could be guessed). Outputs are never compared as sets or as substrings.
+white space (a picture's indentation counts), else as numbers where both are (relative 1e-5, absolute 1e-8, PRIME's
+`allclose`; against an integer only absolute 1e-5, or counts from 100,000 on could be guessed). Outputs are never
+compared as sets or as substrings.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 _NO_TEST_PROGRAM = (
     ', because a "test_program" is not run: write the arguments and results of its calls, and "fn_name"'
 )
+_PICTURE = re.compile(r"^[ \t]+(?![-+.\d])\S", re.MULTILINE)
+"""An indented line that begins with no number: the lines' indentation is a part of the output."""
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tests:
-    """Inputs as text, in the form the program gets; expected outputs as text (stdin form) or data (fn form)."""
+    """Inputs as text, in the form the program gets; expected outputs as text (stdin form) or lists of the results that
+    are right (fn form)."""
 
     inputs: tuple[str, ...]
     expected: tuple[Any, ...]
@@ -71,7 +75,7 @@ class Tests:
             value = json.loads(text, parse_constant=refuse_constant)
         except (ValueError, RecursionError):
             return False
-        return same_result(value, self.expected[index])
+        return any(_same_data(value, right) for right in self.expected[index])
 
 
 def limits_of(task: Mapping[str, Any]) -> ProgramLimits:
@@ -103,9 +107,10 @@ def tests_of(task: Mapping[str, Any]) -> Tests:
         arguments = tuple(map(_arguments, inputs))
         # Text is JSON, as PRIME and LiveCodeBench write it, or else the `repr` of Python data (`True`, `(1, 2)`),
         # unless one text of the task is neither: then none was encoded, and "12" is the text.
-        if all(_is_json(item) or is_literal(item) for item in outputs if isinstance(item, str)):
-            outputs = [_decode(item) if isinstance(item, str) else item for item in outputs]
-        tests = Tests(inputs=arguments, expected=tuple(outputs), fn_name=fn_name)
+        texts = [item for item in outputs if isinstance(item, str)]
+        decode = _decode if all(_is_json(item) or is_literal(item) for item in texts) else str
+        expected = [[decode(item)] if isinstance(item, str) else _right_results(item) for item in outputs]
+        tests = Tests(inputs=arguments, expected=tuple(expected), fn_name=fn_name)
         for text in arguments:
             for line in filter(str.strip, text.split("\n")):
                 require(_is_json(line), f"the input line {line[:60]!r} of a fn_name task is not JSON")
@@ -125,6 +130,8 @@ def same_output(text: str, expected: str) -> bool:
     """Whether standard output equals the expected text."""
     if text == expected:
         return True
+    if _PICTURE.search(expected) and _indents(text) != _indents(expected):
+        return False
     text, expected = text.strip(), expected.strip()
     if text.count("\n") != expected.count("\n"):  # before splitting what may be a flood of lines
         return False
@@ -140,10 +147,18 @@ def same_output(text: str, expected: str) -> bool:
     return True
 
 
+def _indents(text: str) -> list[int]:
+    """Returns how far each line that is not blank is indented beyond the one that is indented least."""
+    indents = [len(line) - len(line.lstrip()) for line in text.split("\n") if line.strip()]
+    return [indent - min(indents) for indent in indents]
+
+
 def _same_token(token: str, want: str) -> bool:
     if token == want:
         return True
-    if len(token) > 40 or len(want) > 40 or "_" in token or (_is_whole(token) and _is_whole(want)):
+    if len(token) > 40 or len(want) > 40 or "_" in token or not token.isascii():
+        return False
+    if _is_whole(token) and _is_whole(want):
         return False  # whole numbers are equal or not
     if _LEADING_ZERO.match(want):  # digits that are no number: 0101 is not 101.0
         return False
@@ -155,13 +170,6 @@ def _same_token(token: str, want: str) -> bool:
 
 def _is_whole(token: str) -> bool:
     return token.lstrip("+-").isdigit()
-
-
-def same_result(value: Any, expected: Any) -> bool:
-    """Whether a function's result equals the expected one, which may be wrapped in a list of one."""
-    if _same_data(value, expected):
-        return True
-    return isinstance(expected, list) and len(expected) == 1 and _same_data(value, expected[0])
 
 
 def _same_data(value: Any, expected: Any) -> bool:
@@ -219,6 +227,11 @@ def _arguments(item: Any) -> str:
         return item
     require(isinstance(item, list), "an input of a fn_name task is neither text nor a list of arguments")
     return "\n".join(json.dumps(value) for value in item)
+
+
+def _right_results(item: Any) -> list[Any]:
+    """Returns an output of a fn_name task that is data; a list of one may be the result or wrap it."""
+    return [item, *item] if isinstance(item, list) and len(item) == 1 else [item]
 
 
 def _decode(text: str) -> Any:
