@@ -122,7 +122,7 @@ def final_answer(text: str) -> str:
     content of the last `\boxed{}` as in MATH, or else the whole text."""
     last_line = text.strip().rpartition("\n")[2]
     marked = last_line.removeprefix(_ANSWER_MARK).strip() if last_line.startswith(_ANSWER_MARK) else ""
-    return ", ".join(joined_boxes(marked)) or marked or ", ".join(joined_boxes(text)) or text.strip()
+    return joined_boxes(marked) or marked or joined_boxes(text) or text.strip()
 
 
 def is_prose(answer: str) -> bool:
