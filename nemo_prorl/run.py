@@ -270,13 +270,18 @@ def load_inputs(
     found, rate = ranks.on_main(lambda: with_learning_rate(read_architecture(found.model.path), found))
     losses = ranks.on_main(lambda: left_out(lengths, found.sampler.max_prompt_tokens))
     prompts, held_out = read_prompts(found, tokenizer, ranks)
+    num_rows = sum(file.num_rows for file in lengths[len(config.data.train) :])
+    part = f"Validations take {len(held_out):,} of {num_rows:,} prompts (validation.max_prompts)."
+    is_part = 0 < config.validation.max_prompts < num_rows
     return Inputs(
         config=found,
         written=replace(found, data=config.data),
         tokenizer=tokenizer,
         prompts=prompts,
         held_out=held_out,
-        sentences=[said for said in (*recognised, limits, *remarks(found, tokenizer), losses, rate) if said],
+        sentences=list(
+            filter(None, [*recognised, limits, *remarks(found, tokenizer), losses, part * is_part, rate])
+        ),
     )
 
 

@@ -264,7 +264,7 @@ def _described(rows: Sequence[Row], needs_answer: bool) -> str:
     if boxed and not any("boxed" in message["content"] for row in boxed for message in row.messages):
         text += (
             " No prompt asks for the answer within \\boxed{}, and the graders of math and stem look for it there: "
-            "unless the model does so by itself, add that to the prompts."
+            "unless the model does so by itself, add that to the prompts, or grade another form by reward.function."
         )
     answers = defaultdict[str, set[str]](set)
     for row in boxed:

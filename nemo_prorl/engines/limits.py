@@ -23,17 +23,14 @@ FAR = 5.0
 
 
 def as_begun(config: RunConfig) -> RunConfig:
-    """Returns the configuration of a stage that is resumed, with the numbers that it began with in place of those that
-    are 0, from RUN/stages/NAME.yaml: the data may have grown since, and the rule of the rate may have changed."""
+    """Returns the configuration of a stage that is resumed, with the limits that it began with in place of those that
+    are 0, from RUN/stages/NAME.yaml: the data may have grown since."""
     recorded = Path(config.exp_manager.explicit_log_dir) / "stages" / f"{config.stage.name}.yaml"
-    sampler, trainer = config.sampler, config.trainer
-    is_complete = sampler.max_prompt_tokens and sampler.max_response_tokens and trainer.learning_rate
-    if is_complete or not recorded.is_file():
+    sampler = config.sampler
+    if all(getattr(sampler, name) for name in LIMITS) or not recorded.is_file():
         return config
     before: dict[str, Any] = yaml.safe_load(recorded.read_text(encoding="utf-8"))
     known = {name: getattr(sampler, name) or before["sampler"][name] for name in LIMITS}
-    rate = trainer.learning_rate or before["trainer"]["learning_rate"]
-    config = replace(config, trainer=replace(trainer, learning_rate=rate))
     return _limited(config, replace(sampler, **known))
 
 
@@ -43,11 +40,14 @@ def with_learning_rate(model: Architecture, config: RunConfig) -> tuple[RunConfi
     given, lora = config.trainer.learning_rate, config.lora
     found = chosen_rate(model.num_parameters, hidden_size=model.hidden_size, rank=lora.rank, scale=lora.scale)
     of = f"{large(model.num_parameters)} weights" + (f" at rank {lora.rank}" if lora.rank else "")
-    if given in (0.0, found):
+    if not given:
         said = f"trainer.learning_rate={found:g}, by the rule for {of} (docs/recipes.md)."
         return replace(config, trainer=replace(config.trainer, learning_rate=found)), said
     said = f"trainer.learning_rate={given:g} is given; by the rule for {of} it would be {found:g}"
-    for times, danger in ((found / given, "the policy may hardly move"), (given / found, "it may collapse")):
+    for times, danger in (
+        (found / given, "the policy may hardly move"),
+        (given / found, "the policy may collapse"),
+    ):
         if times > FAR:
             said = f"warning: {said}, and {danger}: trainer.learning_rate=0 stands for the rule"
     return config, f"{said} (docs/recipes.md)."

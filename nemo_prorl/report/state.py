@@ -188,4 +188,5 @@ def _advice(run: RunFolder, word: str, jobs: Sequence[RunJob]) -> str:
         on += ", unless a job of it is in the queue"
     held = _launcher(run)
     would_end_so_again = word == "failed" or (held and held.state == "stopped" and held.reason)
-    return f"mend that; then {on}" if would_end_so_again else on
+    further = "; `rewind` goes further back" if word == "failed" and run.newest_checkpoint else ""
+    return f"mend that; then {on}{further}" if would_end_so_again else on

@@ -199,6 +199,8 @@ def test_a_failed_run_does_not_look_like_a_warning_and_says_why_once(tmp_path: P
     assert look == "failed"
     assert text.count("the disk of node 7 is full") == 1
     assert "The run is failed: the disk of node 7 is full. What to do: mend that" in text
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    assert "Nothing stands out in" not in banner()[0]
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
 
     Raises ConfigError for a call that fails otherwise; standard error then has the traceback."""
     tried = [p for p in prompts[:TRIED_PROMPTS] if p.columns.keys() == prompts[0].columns.keys()]
-    forms: list[list[Item]] = [[], []]
+    forms: list[list[Item]] = [[], [], []]
     for prompt in tried:
         for form, text in zip(forms, _right_answers(prompt) or ["I do not know."], strict=False):
             request = ScoreRequest(
@@ -91,18 +91,19 @@ def _tried(text: str, reward: RewardConfig, forms: Sequence[Sequence[Item]]) -> 
             f"nothing ({v})" if isinstance(v, str) else f"{v:g}" for _, v in zip(form, listed, strict=False)
         ]
         returned.append(f"{', '.join(each)} for responses such as {form[0].request.response!r}")
-    hint = ""
-    if not any(values) and all(_right_answers(item.prompt) for item in batch):
+    hint, are_right = "", all(_right_answers(item.prompt) for item in batch)
+    if not any(values) and are_right:
         hint = " These are the right answers: look whether it reads them as it should."
+    elif not are_right and all(isinstance(value, float) and value >= 1 for value in values):
+        hint = " These answer nothing: look why it pays for them."
     return f"{called} returned {', and '.join(returned)} after {seconds:.2f} s.{hint}"
 
 
 def _right_answers(prompt: Prompt) -> list[str]:
-    """Returns the right answer alone, and in the form that prompts of its domain ask for; empty if the task does not
-    have it."""
+    """Returns the right answer alone, and in the forms that prompts ask for; empty if the task does not have it."""
     answer, entry = prompt.task.get("answer"), prompt.task.get("entry")
     if isinstance(answer, str | int | float):
-        return [f"{answer}", f"\\boxed{{{answer}}}"]
+        return [f"{answer}", f"\\boxed{{{answer}}}", f"<answer>{answer}</answer>"]
     found = entry.get("answer") if isinstance(entry, Mapping) else None
     return [found, f"<answer>{found}</answer>"] if isinstance(found, str) else []
 

@@ -30,6 +30,7 @@ from nemo_prorl.training.control.series import (
     ENTROPY,
     KL,
     LENGTH,
+    NO_EOS,
     ROLLOUTS,
     UPDATES_BEHIND,
     WRONG_TENSORS,
@@ -68,6 +69,8 @@ LEAST_RATIO = 1.05
 MOST_ENTROPY = 3.5
 """Nats a token. Reasoning models have 0.2 to 2; SmolLM2-135M has 5 at temperature 1.2, and solves less than half of
 what it solves at 0.8 (experiments/real_model.md)."""
+MOST_UNENDED = 0.6
+"""Share of responses without an end that no tight limit explains."""
 PASS_AT = f"{VALIDATION}pass_at_"
 WARN = ControllerAction.warn
 
@@ -215,10 +218,14 @@ def _informative_share(run: Followed) -> float | None:
     return fmean(shares) if shares else None
 
 
-def _entropy(run: Followed) -> float | None:
-    """Takes the newest steps, since a policy that learns becomes more certain."""
-    recent = run.recent(ENTROPY)[-FIRST:]
-    return fmean(recent) if recent else None
+def _newest(key: str) -> Callable[[Followed], float | None]:
+    """Returns the measure of a metric's mean in the newest steps alone, since a policy that learns changes."""
+
+    def mean(run: Followed) -> float | None:
+        recent = run.recent(key)[-FIRST:]
+        return fmean(recent) if recent else None
+
+    return mean
 
 
 def _cooler(run: Followed) -> str:
@@ -404,7 +411,14 @@ CHECKS: dict[str, Callable[[Followed], Result]] = {
     "Pass@k": _keeps_solving,
     "Reset controller": _controller_is_content,
     "Temperature": _within(
-        _entropy, "Rollouts have {:.2g} nats of entropy a token", _cooler, at_most=MOST_ENTROPY
+        _newest(ENTROPY), "Rollouts have {:.2g} nats of entropy a token", _cooler, at_most=MOST_ENTROPY
+    ),
+    # A score that pays for text without an end teaches to write on.
+    "Ends of responses": _within(
+        _newest(NO_EOS),
+        "{:.0%} of the recent responses do not end by themselves",
+        ": pay them less (shaping.termination_factor=0), or raise sampler.max_response_tokens",
+        at_most=MOST_UNENDED,
     ),
     "Sampler and trainer": _engines_agree,
     # At a quarter a step samples four times what it trains on.

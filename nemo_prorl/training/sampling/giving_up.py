@@ -6,6 +6,7 @@ A small step often finds few by chance: at a share of 0.11, one step in 40 has n
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 from nemo_prorl.algorithm.selection import Informativeness, chance_of_so_few
 from nemo_prorl.types import RunState
@@ -15,6 +16,10 @@ IMPROBABLE = 1e-6
 LEAST_SHARE = 0.05
 """Below this share of informative groups more than 20 prompts are sampled for each that is trained on, and a step that
 finds too few ends the stage."""
+SUDDEN_SHARE = 0.2
+"""At least so large a share of informative groups does not fall to nothing because the data are learned."""
+MOST = 0.9
+"""Share of the responses that shows a cause."""
 LEARNED = 0.9
 """Share of groups that are all right in data that the policy has learned. A policy that has collapsed, and answers
 always alike, gets some prompts all wrong as well."""
@@ -34,15 +39,27 @@ def is_done(kinds: Counter[Informativeness], state: RunState) -> bool:
     return state.stage_step > 0 and is_learned and _chance_as_before(kinds, state) >= IMPROBABLE
 
 
-def advice(kinds: Counter[Informativeness], state: RunState, functions: list[str], example: str) -> str:
-    """Returns what to do about a step that found too few groups, in a stage that is not done. functions: the user's
-    reward functions; example: says what score a response got."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a step's responses have in common."""
+
+    example: str
+    """Says what score a response got."""
+    cut_share: float
+    """Share that the token limit ended."""
+    no_box_share: float
+    """Share in which the service found no answer."""
+
+
+def advice(kinds: Counter[Informativeness], state: RunState, functions: list[str], seen: Seen) -> str:
+    """Returns what to do about a step that found too few groups, in a stage that is not done: the most probable cause
+    first. functions: the user's reward functions."""
     most = next((kind for kind, count in kinds.items() if count > kinds.total() / 2), None)
     before = f"their share was {state.sampling_yield:.2f} until now"
     harder = "train on easier ones, or sample more rollouts of each (sampler.num_rollouts)"
     collapsed = (
-        f"the policy may have collapsed (its entropy is {state.entropy:.2g}): begin at an earlier checkpoint with a "
-        "lower trainer.learning_rate"
+        f"the policy may have collapsed (its entropy is {state.entropy:.2g}): go back by `rewind`, and lower "
+        "trainer.learning_rate"
     )
     if most is Informativeness.all_filtered:
         text = (
@@ -52,25 +69,33 @@ def advice(kinds: Counter[Informativeness], state: RunState, functions: list[str
     elif (chance := _chance_as_before(kinds, state)) < IMPROBABLE:
         text = (
             f"{before}, which makes this a chance of {chance:.0e}, so something has changed. Look at the reward first: "
-            f"{example}; `evaluate data=FILE --samples OUT.jsonl` writes more. If it is right, {collapsed}"
+            f"{seen.example}; `evaluate data=FILE --samples OUT.jsonl` writes more. If it is right, {collapsed}"
         )
     elif state.stage_step:
-        text = (
-            f"{before}, and now nearly all responses to a prompt get the same score. What is left is too hard: "
-            f"{harder}. Or {collapsed}"
-        )
+        hard = f"what is left is too hard: {harder}"
+        causes = (hard, collapsed) if state.sampling_yield < SUDDEN_SHARE else (collapsed, hard)
+        text = f"{before}, and now nearly all responses to a prompt get the same score. Either {'; or '.join(causes)}"
     elif most is Informativeness.all_right:
+        gives = f", or {functions[0]} pays all alike: {seen.example}" if functions else ""
         text = (
-            "the policy already solves most of these prompts. Train on harder ones, or leave this stage out: "
+            f"the policy already solves most of these prompts{gives}. Train on harder ones, or leave this stage out: "
             "begin the next one with this one's stage.parent"
         )
     else:
-        check = (
-            f"{functions[0]} (`train --check` shows what right answers get)" if functions else "the grader"
-        )
+        cut = f"{seen.cut_share:.0%} of the responses are cut off: raise sampler.max_response_tokens. "
+        suspect = "the grader, then whether answers have the form that it expects"
+        if functions:
+            suspect = suspect.replace(
+                "the grader", f"{functions[0]} (`train --check` shows what right answers get)"
+            )
+        elif seen.no_box_share > MOST:
+            suspect = (
+                f"the form of answers: {seen.no_box_share:.0%} have no \\boxed{{}}, where the grader looks for the "
+                "answer. Let the prompts ask for it, or grade another form by a function (reward.function)"
+            )
         text = (
-            f"all responses to a prompt get the same score: {example}. Look first at {check}, then whether answers "
-            f"have the form that it expects. Else the prompts are too hard: {harder}, or let responses be longer "
+            f"all responses to a prompt get the same score: {seen.example}. {cut if seen.cut_share > MOST else ''}"
+            f"Look first at {suspect}. Else the prompts are too hard: {harder}, or let responses be longer "
             "(sampler.max_response_tokens)"
         )
     if kinds[Informativeness.informative]:

@@ -27,7 +27,16 @@ from nemo_prorl.training.sampling import giving_up, grading
 from nemo_prorl.training.sampling.fleet import Key
 from nemo_prorl.training.sampling.grading import Round
 from nemo_prorl.training.sampling.prepare import Preparer, kind_of
-from nemo_prorl.types import PreparedRollout, Prompt, Rollout, RolloutGroup, RolloutOutline, RunState, Share
+from nemo_prorl.types import (
+    Finish,
+    PreparedRollout,
+    Prompt,
+    Rollout,
+    RolloutGroup,
+    RolloutOutline,
+    RunState,
+    Share,
+)
 from reward.protocol import ScoreResult
 
 PRIOR_PROMPTS = 4
@@ -180,7 +189,9 @@ class Collector:
             groups += round_groups
             kept, surplus = keep_first([kind_of(group, dynamic) for group in groups], needed)
         kinds = Counter(classify(group, dynamic.by) for group in groups)
-        self._check_enough(len(kept), groups, kinds, rounds, state, lambda: self._example(held, verdicts))
+        self._check_enough(
+            len(kept), groups, kinds, rounds, state, lambda: self._seen(groups, held, verdicts)
+        )
         num_found = len(kept) + len(surplus)
         state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * num_found / len(groups)
         state.recent_informative = 0.5 * state.recent_informative + num_found
@@ -218,10 +229,9 @@ class Collector:
         kinds: Counter[Informativeness],
         rounds: Sequence[Round],
         state: RunState,
-        example: Callable[[], str],
+        seen: Callable[[], giving_up.Seen],
     ) -> None:
-        """Raises what `collect` raises if its rounds found too few groups to train on. example: returns a response with
-        its score; collective."""
+        """Raises what `collect` raises if its rounds found too few groups to train on. seen: collective."""
         needed, dynamic = self.context.config.trainer.prompts_per_step, self.context.config.dynamic_sampling
         num_ungraded = kinds[Informativeness.service_failure]
         if not dynamic.enabled and num_kept < needed:
@@ -247,18 +257,31 @@ class Collector:
             raise Saturated(
                 f"a step found {found}: the data has little left to teach this policy. Begin the next stage."
             )
-        advice = giving_up.advice(kinds, state, self.context.config.reward.function, example())
+        advice = giving_up.advice(kinds, state, self.context.config.reward.function, seen())
         self.drop_ahead()
         self.context.prompts.give_back([prompt for round_ in rounds for prompt in round_.prompts])
         state.num_attempts += 1
         raise NothingToLearn(f"a step found {found}: {advice}")
 
-    def _example(self, held: Mapping[Key, Rollout], verdicts: Mapping[Key, ScoreResult]) -> str:
-        """Returns what score the step's first response got, for a sentence. Collective."""
-        mine = next(((key, held[key].text, verdicts[key]) for key in sorted(held)), None)
-        _, text, verdict = min(filter(None, self.context.ranks.gather(mine)), key=itemgetter(0))
+    def _seen(
+        self, groups: Sequence[RolloutGroup], held: Mapping[Key, Rollout], verdicts: Mapping[Key, ScoreResult]
+    ) -> giving_up.Seen:
+        """Returns what the responses of the step have in common; its example is the first that ends by itself.
+        Collective."""
+        order = sorted((held[key].finish is Finish.length, key) for key in held)
+        first = [(of, held[of[1]].text, verdicts[of[1]]) for of in order[:1]]
+        no_box = sum(verdicts[key].verdict == "no_box" for key in held)
+        each = self.context.ranks.gather((first, (len(held), sum(is_cut for is_cut, _ in order), no_box)))
+        (_, (index, _)), text, verdict = min((row for rows, _ in each for row in rows), key=itemgetter(0))
+        num, num_cut, num_no_box = map(sum, zip(*(counts for _, counts in each), strict=True))
+        answer = groups[index].prompt.task.get("answer")
+        right = "" if answer is None else f" (right is {answer!r})"
         score = "no score" if verdict.score is None else f"{verdict.score:g}"
-        return f"a response that ends in {one_line(text)[-160:]!r} got {score}"
+        return giving_up.Seen(
+            example=f"a response that ends in {one_line(text)[-80:]!r}{right} got {score}",
+            cut_share=num_cut / num,
+            no_box_share=num_no_box / num,
+        )
 
     def _begin_ahead(self, num_prompts: int, step: int) -> None:
         sample = self.context.fleet.sample_share if self.samples_ahead else _nothing

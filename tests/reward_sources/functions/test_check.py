@@ -127,22 +127,23 @@ def score(final_texts, task, **columns):
 
 
 @pytest.mark.medium
-def test_a_function_is_called_once_with_right_answers_in_two_forms(
+def test_a_function_is_called_once_with_right_answers_in_three_forms(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One that knows a single form, such as boxes, can be told from one that knows none."""
     said = tried(tmp_path, RIGHT)
     assert (
         "my_reward.py:score, called with made-up responses to 4 prompt(s), returned 0, 0, 0, 0 for responses such as "
-        "'0', and 1, 1, 1, 1 for responses such as '\\\\boxed{0}' after " in said
+        "'0', and 1, 1, 1, 1 for responses such as '\\\\boxed{0}', and 0, 0, 0, 0 for responses such as "
+        "'<answer>0</answer>' after " in said
     )
     assert said.endswith(" s."), "no hint"
-    assert capfd.readouterr().err.count("called with 8") == 1
+    assert capfd.readouterr().err.count("called with 12") == 1
     exact = "def score(responses, task): return [r == t['answer'] for r, t in zip(responses, task)]"
     assert "returned 1, 1, 1, 1 for responses such as '0', and 0, 0, 0, 0 for" in tried(tmp_path, exact)
     thinking = [dataclasses.replace(a_prompt(number), opens_thought=True) for number in range(2)]
     found = tried(tmp_path, RIGHT, *thinking)
-    assert r"and 1, 1 for responses such as 'Easy.\n</think>\n\n\\boxed{0}' after" in found
+    assert r"and 1, 1 for responses such as 'Easy.\n</think>\n\n\\boxed{0}', and 0, 0 for" in found
     others = [a_prompt(0), a_prompt(1, level=3)]
     assert "1 prompt(s), returned 0 for" in tried(tmp_path, RIGHT, *others), "a call has rows of one kind"
 
@@ -153,6 +154,10 @@ def test_answers_that_are_numbers_of_puzzles_or_unknown_are_tried_too(tmp_path: 
     prompts = [a_prompt(task={}), a_prompt(task={"answer": 7.5}), a_prompt(task={"entry": {"answer": "up"}})]
     said = tried(tmp_path, source, *prompts)
     assert "3 prompt(s), returned 14, 3, 2 for responses such as 'I do not know.', and 11, 19 for" in said
+    pays = "def score(responses): return [1] * len(responses)"
+    assert tried(tmp_path, pays, a_prompt(task={})).endswith(
+        "These answer nothing: look why it pays for them."
+    )
 
 
 @pytest.mark.medium
@@ -161,7 +166,7 @@ def test_answers_that_are_numbers_of_puzzles_or_unknown_are_tried_too(tmp_path: 
     [
         ("def score(responses): return [0] * len(responses)",
          "returned 0, 0, 0, 0 for .* and 0, 0, 0, 0 for .* the right answers: look"),
-        ("def score(responses): return [None, 1, 2, 3, 4, 5, 6, 7]",
+        ("def score(responses): return [None, *range(1, 12)]",
          r"returned nothing \(returned None for a response\), 1, 2, 3 for .* and 4, 5, 6, 7 for"),
         ("import socket\ndef score(responses): socket.create_connection(('127.0.0.1', 1), 1)",
          "raised ConnectionRefusedError: .* a server that it asks does not answer from here"),

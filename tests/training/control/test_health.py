@@ -364,6 +364,18 @@ def test_noise_is_said_after_the_first_step() -> None:
     assert line.endswith("Lower sampler.temperature, such as to 0.8.")
 
 
+def test_responses_that_come_not_to_end_are_said_with_the_option() -> None:
+    endless = [
+        record | {"response/no_eos_share": 0.05 if record["step"] < 20 else 1.0} for record in records(40)
+    ]
+    ((step, line),) = said(new_alarms(), endless)
+    assert 22 <= step <= 26
+    assert (
+        "100% of the recent responses do not end by themselves: pay them less (shaping.termination_factor=0)"
+        in line
+    )
+
+
 def test_a_value_that_wavers_about_its_threshold_is_one_alarm() -> None:
     made = [
         record | {"dynamic_sampling/informative_share": 0.2 if record["step"] % 8 < 5 else 0.33}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
+from nemo_prorl.algorithm.selection import Informativeness
 from nemo_prorl.config import RewardConfig, ShapingConfig
+from nemo_prorl.training.sampling.giving_up import Seen, advice
 from nemo_prorl.training.sampling.grading import RewardServiceFailing
 from nemo_prorl.training.sampling.rounds import NothingToLearn, Saturated, sampling_seed
 from tests.training.conftest import (
@@ -87,6 +90,8 @@ def test_a_later_step_draws_on_until_it_finds_a_group_if_none_may_be_chance() ->
 
 SOLVED = [*[RIGHT] * 19, WRONG]
 COLLAPSED = [RIGHT, RIGHT, WRONG]
+FEW = {"recent_prompts": 8.0, "recent_informative": 1.0}
+"""A stage that has hardly begun."""
 
 
 @pytest.mark.parametrize(
@@ -101,10 +106,12 @@ COLLAPSED = [RIGHT, RIGHT, WRONG]
         ([WRONG], {}, False, "272 all wrong.*too hard: train on easier ones"),
         ([RIGHT], {"sampling_yield": 0.5}, False, r"a chance of \de-\d\d, so something has changed.*first: a resp"),
         ([RIGHT], {"sampling_yield": 0.2}, False, "something has changed"),
-        ([RIGHT], {"sampling_yield": 0.2, "recent_prompts": 8.0, "recent_informative": 1.0}, True, "272 all right"),
+        ([RIGHT], {"sampling_yield": 0.2} | FEW, True, "272 all right"),
         ([[0.5] * 4], {"sampling_yield": 0.5}, False, r"ends in '0' got 0\.5; .*If it is right, the policy"),
         ([WRONG], {"sampling_yield": 0.5}, False, "something has changed"),
         (COLLAPSED, {"sampling_yield": 0.5}, False, "may have collapsed"),
+        ([WRONG], {"sampling_yield": 0.5} | FEW, False, "Either the policy may have collapsed .*`rewind`.*; or what"),
+        ([WRONG], {"sampling_yield": 0.1} | FEW, False, "Either what is left is too hard.*; or the policy may"),
         ([RIGHT], {"stage_step": 0}, False, "already solves most of these prompts"),
         ([WRONG], {"stage_step": 0}, False, r"ends in '0' got 0\. Look first at the grader, then whether answers h"),
         ([RIGHT, WRONG], {"stage_step": 0}, False, "same score.*too hard"),
@@ -132,6 +139,31 @@ def test_a_function_that_gives_nothing_in_a_first_step_is_named_with_what_it_gav
         NothingToLearn, match=r"ends in '0' got 0\. Look first at my_reward\.py:score \(`train --che"
     ):
         collector.collect(new_state())
+
+
+@pytest.mark.parametrize(
+    ("most", "functions", "cut_share", "no_box_share", "said"),
+    [
+        (WRONG, [], 0.95, 0.0, "got 0. 95% of the responses are cut off: raise sampler.max_response_tokens. L"),
+        (WRONG, ["f.py:score"], 0.5, 0.0, "got 0. Look first at f.py:score ("),
+        (WRONG, [], 0.5, 0.95, "Look first at the form of answers: 95% have no \\boxed{}, where the grader looks"),
+        (RIGHT, ["f.py:score"], 0.0, 0.0, "solves most of these prompts, or f.py:score pays all alike: a response got"),
+    ],
+)  # fmt: skip
+def test_a_first_step_says_the_cause_that_its_responses_show(
+    most: list[float], functions: list[str], cut_share: float, no_box_share: float, said: str
+) -> None:
+    kind = Informativeness.all_right if most is RIGHT else Informativeness.all_wrong
+    seen = Seen(example="a response got 0", cut_share=cut_share, no_box_share=no_box_share)
+    assert said in advice(Counter({kind: 100}), new_state(), functions, seen)
+
+
+def test_the_example_ended_by_itself_and_shares_are_of_all_responses() -> None:
+    prompts = [make_prompt(f"p{index}", WRONG, unfinished=[0, 1, 2], answer=15) for index in range(300)]
+    config = make_config()
+    config.reward = RewardConfig(function=["my_reward.py:score"])
+    with pytest.raises(NothingToLearn, match=r"that ends in '3' \(right is 15\) got 0\. Look first"):
+        make_collector(config, prompts).collect(new_state())
 
 
 def test_another_attempt_at_a_step_samples_other_responses() -> None:
