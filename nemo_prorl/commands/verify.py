@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 TOLERANCES = {Precision.fp32: 1e-5, Precision.bf16: 1e-2}
 """Relative and absolute, for numbers of a step that was trained on another machine, layout or version."""
-NOT_COMPARED = ("time/", "throughput/", "grading/", "memory/", "sampler/canary", "sampler/num_preemptions")
+NOT_COMPARED = (
+    "time/", "throughput/", "grading/", "memory/", "host_memory/", "sampler/canary", "sampler/num_preemptions",
+)  # fmt: skip
 """Beginnings of metrics that depend on time, or on what a repeated step leaves out."""
 
 

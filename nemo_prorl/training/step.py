@@ -22,6 +22,7 @@ from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.control.resets import reset_policy, take_policy_of
 from nemo_prorl.training.sampling.refit import Refit, Refitted
 from nemo_prorl.training.sampling.rounds import Collection, Collector
+from nemo_prorl.training.timing import HOST_FREE, host_memory
 from nemo_prorl.types import Prompt, RunState, TrainBatch, UpdateReport
 
 
@@ -57,6 +58,7 @@ class Stepper:
         self.context = context
         self.collector = Collector(context)
         self._refit = Refit(context, canary)
+        self._num_steps = 0
         self._fingerprints: Mapping[str, int] = {}
         """Fingerprints of the weights that the sampler holds."""
 
@@ -174,6 +176,8 @@ class Stepper:
         )
         adaptive = algorithm.entropy_bonus is EntropyBonus.adaptive
         target = {"objective/entropy_target": entropy_target(algorithm, num_steps)} if adaptive else {}
+        self._num_steps += 1
+        memory = context.ranks.gather(host_memory())
         num_tokens = collection.num_tokens
         return {
             **step_metrics.collection_metrics(collection, config.shaping, updates_before, context.sources),
@@ -193,6 +197,8 @@ class Stepper:
             "throughput/exchange_mib": context.ranks.traffic.take() / 2**20,
             "time/step_s": step_s,
             **context.stopwatch.metrics(),
+            "host_memory/num_steps": self._num_steps,
+            **{key: (min if key == HOST_FREE else max)(part[key] for part in memory) for key in memory[0]},
         }
 
 

@@ -1,10 +1,17 @@
-"""Wall-clock seconds and peak memory per phase of a step."""
+"""Wall-clock seconds and peak memory per phase of a step, and the host's memory."""
 
 from __future__ import annotations
 
+import os
+import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+HOST_FREE = "host_memory/free_gib"
 
 
 class Stopwatch:
@@ -61,6 +68,22 @@ class Stopwatch:
         if peak := self._peak_gib():
             for name in self._running:
                 self.peak_gib[name] = max(peak, self.peak_gib.get(name, 0.0))
+
+
+def host_memory() -> dict[str, float]:
+    """Returns the resident memory, in GiB, of this process and of the user's other processes on the node together, and
+    what the node has free, by the names of the metrics. What processes share counts for each of them."""
+    pages = {}
+    for file in Path("/proc").glob("[0-9]*/statm"):
+        with suppress(OSError):  # it has ended
+            if file.stat().st_uid == os.getuid():
+                pages[int(file.parent.name)] = int(file.read_text().split()[1])
+    own, page_gib = pages.pop(os.getpid(), 0), resource.getpagesize() / 2**30
+    return {
+        "host_memory/rank_gib": own * page_gib,
+        "host_memory/others_gib": sum(pages.values()) * page_gib,
+        HOST_FREE: psutil.virtual_memory().available / 2**30,
+    }
 
 
 def union_s(intervals: list[tuple[float, float]]) -> float:

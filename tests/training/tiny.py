@@ -188,7 +188,7 @@ def steps(run_dir: Path, stage: str = "main") -> list[dict[str, Any]]:
 
 def timeless(record: dict[str, Any]) -> dict[str, Any]:
     """Returns the metrics that do not depend on time: what ranks exchange while they wait does."""
-    timed = ("time/", "throughput/tokens_per_s", "throughput/exchange_mib", "grading/")
+    timed = ("time/", "throughput/tokens_per_s", "throughput/exchange_mib", "grading/", "host_memory/")
     return {key: value for key, value in record.items() if not key.startswith(timed)}
 
 

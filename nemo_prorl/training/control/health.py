@@ -26,6 +26,7 @@ from nemo_prorl.config import (
 from nemo_prorl.run_folder.difficulty import read_rewards
 from nemo_prorl.run_folder.validation_metrics import DOMAIN_MEAN, EARLY, MEASUREMENT, PROMPT_MEAN, VALIDATION
 from nemo_prorl.training.control.controller import Decision, WatchingController
+from nemo_prorl.training.control.memory import ProcessMemory
 from nemo_prorl.training.control.series import (
     ENTROPY,
     KL,
@@ -125,6 +126,7 @@ class Followed:
         self._changed: tuple[int, int] | None = None
         self.entropies: list[float] = []
         """Entropies of the run's first steps."""
+        self.memory = ProcessMemory()
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Adds a record of metrics.jsonl."""
@@ -139,6 +141,7 @@ class Followed:
             self._add_validation(record)
         if "reward/mean" in record:
             self.steps.append(record)
+            self.memory.observe(record)
             if len(self.entropies) < FIRST and ENTROPY in record:
                 self.entropies.append(float(record[ENTROPY]))
             if "optimizer/grad_norm" in record:
@@ -448,6 +451,7 @@ CHECKS: dict[str, Callable[[Followed], Result]] = {
         ": look at the clip, the ratios and the learning rate",
         at_most=10.0,
     ),
+    "Memory": lambda run: run.memory.lasts(),
     "Grading time": _within(
         _exposed_share,
         "{:.0%} of step time is spent waiting for grading",
