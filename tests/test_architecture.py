@@ -29,7 +29,7 @@ ROOM_LINES = {
     "nemo_prorl/demo": 1_250,
     "nemo_prorl/doctor": 960,
     "nemo_prorl/engines": 5_390,
-    "nemo_prorl/evaluation": 2_250,
+    "nemo_prorl/evaluation": 2_290,
     "nemo_prorl/questions": 960,
     "nemo_prorl/report": 1_830,
     "nemo_prorl/reward_sources": 1_130,

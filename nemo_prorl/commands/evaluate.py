@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,16 @@ READS = {
     "--write-prompts": {"--write-prompts", "benchmarks", "data_dir", "livecodebench_dates", "puzzles"},
     "benchmarks": {"benchmarks", "data_dir", "livecodebench_dates", "puzzles", "out", "chunk_samples"},
     "data=FILE": {"data", "data.validation", "--k", "--samples"},
+    "--follow": {
+        "--follow",
+        "--once",
+        "--ranks",
+        "benchmarks",
+        "data_dir",
+        "livecodebench_dates",
+        "puzzles",
+        "chunk_samples",
+    },
 }
 """What an evaluation is asked for -> which of the options that only some of these read."""
 EPILOG = """model.path=DIR     the Hugging Face checkpoint
@@ -52,11 +63,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.option(
         "--k", "K,K", "with data=FILE: the k of pass@k (default: 1, 2, 4 ... up to the rollouts per prompt)"
     )
+    parser.path("--follow", "RUN", "measures each checkpoint that this run has or saves, until the run ends")
+    parser.flag("--once", "with --follow: ends when no checkpoint is left to measure")
+    parser.number("--ranks", "N", "with --follow: processes of an evaluation, one for each GPU (default: 1)")
     parser.path("--samples", "FILE", "with data=FILE: writes every response and its score, as JSONL")
     given = parsing.parse_overrides(parser, arguments)
     config = parsing.composed(given.config_name, _overrides(given.overrides))
     form = "benchmarks" if config.evaluation.benchmarks else "data=FILE"
     form = "--list" if given.list else "--write-prompts" if given.write_prompts else form
+    form = "--follow" if given.follow else form
     keys = {text.partition("=")[0].removeprefix("evaluation.") for text in given.overrides}
     keys |= {f"--{name.replace('_', '-')}" for name, value in vars(given).items() if value}
     for key in sorted(keys - READS[form]):
@@ -79,6 +94,8 @@ def main(arguments: Sequence[str]) -> int:
             write_rows(path, one.rows)
             print(f"{path}  {len(one.rows):,} prompts")
         return 1 if missing else 0
+    if given.follow is not None:
+        return _follow(given, config)
     with terminal.shown(speaks=rank_from_environment() == 0):
         environment.choose_device(config.trainer.device)
         parsing.check_model(config, trains=False)
@@ -121,6 +138,24 @@ def _evaluate_suite(config: RunConfig) -> int:
     lines = run.evaluate_suite(config, loaded, missing)
     if rank_from_environment() == 0:
         show(lines)
+    return 0
+
+
+def _follow(given: argparse.Namespace, config: RunConfig) -> int:
+    suites = [text.partition("=")[2] for text in given.overrides if text.startswith("suite=")]
+    if not config.evaluation.benchmarks:
+        raise ConfigError("--follow needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
+    if any(text.startswith("model.path=") for text in given.overrides):
+        raise ConfigError("--follow measures the run's checkpoints: leave model.path out.")
+    if not (given.follow / "resolved.yaml").is_file():
+        raise ConfigError(f"--follow {given.follow} is no run that has begun: write the folder of one.")
+    check_writable(f"--follow {given.follow}", given.follow / "validations")
+    _load(config)
+    from nemo_prorl.evaluation.follow import follow
+
+    suite = suites[0] if suites else "+".join(config.evaluation.benchmarks)
+    options = ["--config-name", given.config_name, *given.overrides]
+    follow(given.follow, suite, options, num_ranks=given.ranks or 1, once=given.once)
     return 0
 
 

@@ -18,7 +18,7 @@ from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import CONF_DIR, Parser, parse_overrides
 from nemo_prorl.config import ConfigError
 from nemo_prorl.config.compose import quoted
-from nemo_prorl.run_folder.lock import submitting_alone
+from nemo_prorl.run_folder.lock import alone_at
 from nemo_prorl.run_folder.slurm_jobs import read_submissions, submissions_file
 from nemo_prorl.run_folder.storage import check_writable
 
@@ -99,7 +99,9 @@ def _submit(jobs: Sequence[Job], run_dir: Path, environment: Mapping[str, str]) 
     logs = submissions_file(run_dir).parent
     check_writable(f"{RUN_DIR_KEY}={run_dir}", logs)
     ids = []
-    with submitting_alone(logs):
+    lock = logs / "submitting"
+    refusal = f"another submit is at work in {logs}: wait for its end, or remove {lock} if it is gone."
+    with alone_at(lock, refusal, wait_s=60.0):
         in_queue = submit.find_in_queue(jobs, ask_queue(tries=3), run_dir)
         before = read_submissions(run_dir)
         for job, job_id in submit.submit(jobs, run_dir, environment, in_queue):

@@ -17,8 +17,6 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.telemetry import RunLog
 
 LOCK_FILE = "lock"
-SUBMIT_WAIT_S = 60.0
-"""How long a `submit` waits for another one in the same folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +85,11 @@ def _locked(file: IO[str], path: Path) -> bool:
 
 
 @contextmanager
-def submitting_alone(folder: Path) -> Iterator[None]:
-    """Makes the folder and keeps other processes out of this function until the body ends. Raises ConfigError if
-    another process stays for SUBMIT_WAIT_S. Lets everybody in on a file system without locks."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, end = folder / "submitting", time.monotonic() + SUBMIT_WAIT_S
+def alone_at(path: Path, refusal: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Keeps other processes out until the body ends, with a lock file in a folder that it makes. Raises ConfigError
+    with `refusal` if another process stays for so long. Lets everybody in on a file system without locks."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + wait_s
     with ExitStack() as stack:
         while True:
             file = stack.enter_context(path.open("a"))  # again, because who was at work removes it
@@ -101,9 +99,7 @@ def submitting_alone(folder: Path) -> Iterator[None]:
             except OSError:  # no locks
                 break
             if time.monotonic() > end:
-                raise ConfigError(
-                    f"another submit is at work in {folder}: wait for its end, or remove {path} if it is gone."
-                )
+                raise ConfigError(refusal)
             time.sleep(0.2)
         stack.callback(path.unlink, missing_ok=True)
         yield

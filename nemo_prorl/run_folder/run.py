@@ -25,7 +25,7 @@ from nemo_prorl.run_folder.records import REMEASURED, Digests, read_digests, rea
 from nemo_prorl.run_folder.slurm_jobs import HoldingJob, Submission, read_folder_job, read_submissions
 from nemo_prorl.run_folder.starts import Start, read_starts
 from nemo_prorl.run_folder.storage import ENGINES_FILE, read_json
-from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN
+from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, SCORE
 
 Record = Mapping[str, Any]
 """A line of metrics.jsonl: step, stage, and metrics by name."""
@@ -117,11 +117,17 @@ class RunFolder:
 
     @cached_property
     def full_records(self) -> list[Record]:
-        """The records, with what other files say of their steps: time/other_s, and the metrics of RUN/difficulty and
-        RUN/remeasured."""
+        """The records, with what other files say of their steps: time/other_s, and the metrics of RUN/difficulty,
+        RUN/remeasured and, by SUITE.BENCHMARK, scores of RUN/validations/SUITE (`evaluate --follow`)."""
         added = defaultdict[int, dict[str, float]](dict, difficulty_metrics(self.folder))
         for step, metric, value in read_remeasured(self.folder):
             added[step][f"{REMEASURED}/{metric.replace('/', '.')}"] = value
+        for path in sorted(self.folder.glob(f"validations/*/{METRICS_FILE}")):
+            for line in read_records(path)[0]:
+                scores = {
+                    key.removesuffix(SCORE): value for key, value in line.items() if key.endswith(SCORE)
+                }
+                added[line["step"]] |= {f"followed/{key.replace('/', '.')}": scores[key] for key in scores}
         return [_completed(record, added) if "reward/mean" in record else record for record in self.records]
 
     @cached_property

@@ -16,7 +16,7 @@ import pytest
 from nemo_prorl.cluster import slurm_queue
 from nemo_prorl.cluster.slurm_queue import is_gone
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.lock import LOCK_FILE, LockHolder, alone_in, lock_holder, submitting_alone
+from nemo_prorl.run_folder.lock import LOCK_FILE, LockHolder, alone_at, alone_in, lock_holder
 
 HOLDER = """
 import socket, sys
@@ -183,12 +183,14 @@ def test_a_lock_that_says_nothing_is_respected(tmp_path: Path, squeue: Path, con
         refused(tmp_path / "run", "another process is training")
 
 
-def test_one_submission_is_made_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_submission_is_made_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "slurm"
-    monkeypatch.setattr("nemo_prorl.run_folder.lock.SUBMIT_WAIT_S", 0.0)
     for _ in range(2):
-        with submitting_alone(folder):
-            with pytest.raises(ConfigError, match="another submit is at work in"), submitting_alone(folder):
+        with alone_at(folder / "submitting", "one is at work"):
+            with (
+                pytest.raises(ConfigError, match="one is at work"),
+                alone_at(folder / "submitting", "one is at work"),
+            ):
                 pass
             assert folder.is_dir()
         assert list(folder.iterdir()) == []

@@ -358,3 +358,25 @@ def test_a_chain_stops_when_a_stage_fails_and_advances_when_it_is_submitted_agai
                         FATE="stopped", **stub_environment(stub))  # fmt: skip
     assert cluster.wait(again)["JobState"] == "COMPLETED", "done is done"
     assert not (run_dir / "ranks").exists()
+
+
+def test_the_follower_comes_back_before_its_time_is_up(cluster: Cluster, tmp_path: Path) -> None:
+    calls, python = tmp_path / "calls", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n[ $(wc -l < {calls}) -gt 1 ] || exec sleep 300\n')
+    python.chmod(0o755)
+    run = Run(cluster, tmp_path, python)
+    (tmp_path / "site.env").write_text(f"PYTHON={python}\n")
+    options = (
+        f"--output={tmp_path}/%x-%j.out",
+        "--gpus-per-node=2",
+        "launchers/follow.sh",
+        "runs/a b",
+        "suite=smoke",
+    )
+    run.job = cluster.run("sbatch", "--parsable", *options, SITE_ENV=str(tmp_path / "site.env"))
+    run.wait_for(calls.exists)
+    cluster.run("scancel", "--batch", "--signal=USR1", run.job)
+    run.wait_for(lambda: len(calls.read_text().splitlines()) == 2)
+    assert run.end() == "COMPLETED 0:0"
+    command = "-m nemo_prorl evaluate --follow runs/a b suite=smoke --ranks 2"
+    assert calls.read_text().splitlines() == [command] * 2
