@@ -21,6 +21,8 @@ Differences from the library with every credit:
   (reward.graders.safe) with names of functions and variables only, since `Integral(f, x)` does not answer an
   integral; the reference answer's own text is accepted. In two of them (`NUMBER_TASKS`) the answer may contain only
   integers, + - * / and brackets, because `1e2` and `x/x` would get numbers for free. Anything else is refused.
+* The answer is scored as it stands and in plain spellings (`puzzle_corrections.spellings`), not for "library"; the best
+  score counts.
 * A scorer that raises on odd text (prime_factorization, boxnet) gives 0, verdict `scorer_error`.
 """
 
@@ -31,7 +33,7 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -40,7 +42,7 @@ from reasoning_gym.factory import DATASETS
 
 from reward.extract import answer_tag, is_literal
 from reward.graders.grade import Grade, InvalidTask, require
-from reward.graders.puzzle_corrections import correct_score
+from reward.graders.puzzle_corrections import correct_score, spellings
 from reward.graders.safe import has_known_names, is_cheap, is_harmless
 
 LITERAL_TASKS = frozenset({"spiral_matrix", "string_insertion", "binary_matrix", "n_queens"})
@@ -83,23 +85,28 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     if answer is None:
         return Grade(score=0.0, verdict="no_answer")
     details: dict[str, Any] = {"extracted": answer[:500]}
-    if not _is_safe(name, answer, task["entry"]):
+    credit, entry = task.get("credit", "training"), task["entry"]
+    texts = [answer] if credit == "library" else spellings(name, answer)
+    texts = [text for text in texts if _is_safe(name, text, entry)]
+    if not texts:
         return Grade(score=0.0, verdict="refused_answer", details=details)
-    credit = task.get("credit", "training")
-    library, entry = scorer(name).score_answer, task["entry"]
+    library = scorer(name).score_answer
     if name in _ARC_GRIDS:  # before JSON turned the library's tuples into lists
         grids = {key: entry["metadata"][key] for key in ("input", "output") if key in entry["metadata"]}
         tuples = {key: tuple(map(tuple, grid)) for key, grid in grids.items()}
         entry = {**entry, "metadata": {**entry["metadata"], **tuples}}
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # `bf` prints
-            score = float(
-                library(answer, entry) if credit == "library" else correct_score(name, answer, entry, library)
-            )
-    except Exception as error:  # the library's scorers assume well-formed answers
-        return Grade(score=0.0, verdict="scorer_error", details={**details, "error": type(error).__name__})
-    if not 0.0 <= score <= 1.0:  # also NaN
-        return Grade(score=0.0, verdict="scorer_error", details={**details, "error": f"score {score}"})
+    correct = library if credit == "library" else partial(correct_score, name, library)
+    score = -1.0
+    for text in texts:
+        # the library's scorers assume well-formed answers, and `bf` prints
+        with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
+            found = float(correct(text, entry))
+            if found == 1.0:
+                score = found
+                break
+            score = max(score, found) if found <= 1.0 else score
+    if score < 0.0:
+        return Grade(score=0.0, verdict="scorer_error", details=details)
     if credit == "training":
         details["library_score"] = score
         score = training_credit(score, floors().get(name, 1.0))

@@ -1,12 +1,13 @@
 """Corrections of Reasoning Gym's scorers: what they pay for an answer that is wrong, and refuse though it is right.
 
 The library reads the part of an answer that it expects and ignores the rest, compares lists as far as both of them
-reach, and rounds. There are four kinds of corrections, each a table by task:
+reach, and rounds. It also refuses right answers for their typography, which `spellings` takes off. There are four kinds
+of corrections, each a table by task:
 
 * FORMS: the whole answer has the form that the question asks for. The library takes `\\frac{1}{2} or 7` in
-  fraction_simplification, `(1, 2), 7` in advanced_geometry, `0.5, zzz` in polynomial_equations, `1,2` for 12 in
-  chain_sum, products and number_format, a line "Shape: ..." in arc_agi and rearc, words around the numbers of kakurasu
-  and survo, and words or numbers between the moves of quantum_lock, rubiks_cube, rush_hour and sokoban.
+  fraction_simplification, `nan` in complex_arithmetic, `(1, 2), 7` in advanced_geometry, `0.5, zzz` in
+  polynomial_equations, a line "Shape: ..." in arc_agi and rearc, words around the numbers of kakurasu and survo, words
+  or signs between the moves of quantum_lock, rubiks_cube, rush_hour, sokoban and tower_of_hanoi, and between factors.
 * OUTLINES: the answer has as many entries as the library's. The library takes more rows and columns (and `true` for 1)
   in game_of_life, more words in word_sorting, letters in figlet_font, letters twice in cryptarithm, partitions twice in
   palindrome_partitioning, and in knights_knaves any text around the roles, also "It is not true that ...".
@@ -34,16 +35,11 @@ Score = Callable[[str, Entry], float]
 """An answer and the Reasoning Gym entry that it answers -> the score, from 0 to 1."""
 
 
-def correct_score(name: str, answer: str, entry: Entry, library: Score) -> float:
-    """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text.
-
-    Blanks at the ends of lines do not matter: the library takes off some of the score of a right sudoku for them.
-    """
-    tidy = "\n".join(line.rstrip() for line in answer.split("\n"))
-    return max(_correct_score(name, text, entry, library) for text in {answer, tidy})
-
-
-def _correct_score(name: str, answer: str, entry: Entry, library: Score) -> float:
+def correct_score(name: str, library: Score, answer: str, entry: Entry) -> float:
+    """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text."""
+    number = None if name == "base_conversion" else _value(answer)
+    if number is not None and number == _value(str(entry["answer"])):  # 1,200 for 1200
+        return 1.0
     if name in FORMS and not re.fullmatch(FORMS[name], answer.strip(), re.ASCII):
         return 0.0
     if name in OUTLINES and OUTLINES[name](answer) != OUTLINES[name](entry["answer"]):
@@ -51,6 +47,48 @@ def _correct_score(name: str, answer: str, entry: Entry, library: Score) -> floa
     if name in WORDS and _is_same_word(answer, entry):
         return 1.0
     return SCORES[name](answer, entry, library) if name in SCORES else library(answer, entry)
+
+
+# ------------------------------------------------------------------------------------- typography
+_AROUND = re.compile(
+    r"`{3,}[\w+-]*\n(.+?)`{3,}|(\*{1,3}|_{1,2}|`{1,3}|\${1,2}|[\"'])(.+)\2|[“‘](.+)[”’]|\\\((.+)\\\)|\\\[(.+)\\\]"
+    r"|\\(?:boxed|fbox|text\w*|math\w*)\s*\{(.+)\}|<(b|strong|code)>(.+)</\8>|[a-z]\s*=\s*(.+)|(.+)[.。]",
+    re.DOTALL,
+)
+"""What may stand around an answer; the last group that matches is the answer."""
+_MOST_AROUND = 8
+_CHARACTERS = str.maketrans("’‘′“”−–", "'''\"\"--")
+_COMMANDS = {
+    **{"times": "×", "cdot": "·", "to": "→", "rightarrow": "→", "leftrightarrow": "↔"},
+    **{"land": "∧", "wedge": "∧", "lor": "∨", "vee": "∨", "neg": "¬", "lnot": "¬"},
+}
+_FRACTION = re.compile(r"\\[dDt]?[fF]rac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_SIGNS = {
+    "dice": (" ?/ ?", "/"),
+    "graph_color": ("'", '"'),
+    "prime_factorization": (r"[*·x]", "×"),
+    "rubiks_cube": (r"[\s,]+|(?=[A-Z])", " "),
+    "tower_of_hanoi": (r"(?m)^[ \t]*(?:\d+[.):]|[-*•])[ \t]+|[.,;]", "\n"),
+    "word_ladder": ("→|[-=]>", ","),
+}
+"""Task -> signs that separate the parts of an answer, and what the library reads instead."""
+
+
+def spellings(name: str, answer: str) -> list[str]:
+    """Returns an answer to the task `name` as it stands and in plain spellings, the plainest first: without what stands
+    around it (`**$42$.**` is 42), with signs instead of LaTeX, without blanks behind lines."""
+    found = [answer]
+    while len(found) <= _MOST_AROUND and (match := _AROUND.fullmatch(found[-1])):
+        found.append(match[match.lastindex or 0].strip())
+    return list(dict.fromkeys(one for text in reversed(found) for one in (_plain(name, text), text)))
+
+
+def _plain(name: str, text: str) -> str:
+    text = _FRACTION.sub(r"\1/\2", text.translate(_CHARACTERS))
+    text = re.sub(r"\\([a-z]+)", lambda command: _COMMANDS.get(command[1], command[0]), text)
+    if name in _SIGNS:
+        text = re.sub(*_SIGNS[name], text)
+    return "\n".join(line.rstrip() for line in text.strip().split("\n"))
 
 
 # ------------------------------------------------------------------------------------- the whole answer
@@ -61,18 +99,18 @@ _NUMBER = rf"(?:[+-]?\d{{1,3}}(?:,\d{{3}})+(?:\.\d*)?|{_PLAIN})"
 FORMS = {
     "advanced_geometry": rf"\(?\s*{_PLAIN}\s*,\s*{_PLAIN}\s*\)?|{_PLAIN}\s*°?",
     "arc_agi": r"[\d\s]*",
-    "chain_sum": _NUMBER,
-    "fraction_simplification": r"\$?\s*(?:\\[dD]?(?i:frac)\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|\d+\s*/\s*\d+)\s*\$?",
+    "complex_arithmetic": r"[^n]*",
+    "fraction_simplification": r"\d+\s*/\s*\d+",
     "kakurasu": r"[01\s\[\],]*",
-    "number_format": _NUMBER,
     "polynomial_equations": rf'(?:""|{_PLAIN}(?:\s*,\s*{_PLAIN})*)?',
-    "products": _NUMBER,
-    "quantum_lock": r"[ABCabc\s,→>-]*",
+    "prime_factorization": r"\d+(?:\s*×\s*\d+)*",
+    "quantum_lock": r"[ABCabc](?:\s*(?:,|→|->)?\s*[ABCabc])*",
     "rearc": r"[\d\s]*",
     "rubiks_cube": r"(?:[A-Za-z]'?\d?\s*)*",
     "rush_hour": r"(?:[A-Z][+-]\d+[\s,]*)+",
     "sokoban": r"[LRUD\s]*",
     "survo": r"[\d\s]*",
+    "tower_of_hanoi": r"(?:Move disk \d+ from Peg \d+ to Peg \d+\s*)+",
 }
 """Task -> the pattern of its answers."""
 
@@ -138,11 +176,6 @@ def _halts(answer: str, entry: Entry, library: Score) -> float:
     return float(_is_same_word(answer, entry))
 
 
-def _complex(answer: str, entry: Entry, library: Score) -> float:
-    """The library takes `nan`, because min(1, nan) is 1."""
-    return 0.0 if "nan" in answer.lower() else library(answer, entry)
-
-
 def _sorted_numbers(answer: str, entry: Entry, library: Score) -> float:
     """The library takes numbers that are 1 off, and `nan`s."""
     numbers = _json(answer.replace("'", '"'))
@@ -163,9 +196,10 @@ def _decimal(answer: str, entry: Entry, library: Score) -> float:
 
 
 def _one_number(answer: str, entry: Entry, library: Score) -> float:
-    """The library takes the first digits for the answer: 9 in `-9`, `9/7`, `9 million` and `9,999`, 1 in `1,200`."""
+    """The library takes the first digits (9 in `-9`, `9/7`, `9 million`), commas anywhere (`1,2`), and what is 0.01
+    off."""
     ours = _value(answer.strip().removeprefix("$"))
-    return float(ours is not None and float(ours) == float(entry["answer"]))
+    return float(ours is not None and ours == _value(str(entry["answer"])))
 
 
 def _probability(answer: str, entry: Entry, library: Score) -> float:
@@ -223,16 +257,15 @@ def _pooled(answer: str, entry: Entry, library: Score) -> float:
 
 
 def _same_json(answer: str, entry: Entry, library: Score) -> float:
-    """The library takes 1 for true, because Python does."""
-    score = library(answer, entry)
-    return score if score < 1 or _shape(_json(answer)) == _shape(_json(entry["answer"])) else 0.0
+    """The library takes 1 for true, because Python does, and pays by length of text: 0.99 for one wrong digit."""
+    return float(library(answer, entry) == 1 and _shape(_json(answer)) == _shape(_json(entry["answer"])))
 
 
 def _colours_all(answer: str, entry: Entry, library: Score) -> float:
-    """The library takes colours of vertices that do not exist."""
+    """The library takes colours of vertices that do not exist, and `true` for colour 1."""
     colours, vertices = _json(answer), entry["metadata"]["puzzle"]["vertices"]
     is_complete = isinstance(colours, dict) and set(colours) == set(map(str, vertices))
-    return library(answer, entry) if is_complete else 0.0
+    return library(answer, entry) if is_complete and all(map(is_number, colours.values())) else 0.0
 
 
 _DURATION = re.compile(
@@ -262,9 +295,9 @@ def _elapsed(answer: str, entry: Entry, library: Score) -> float:
 
 
 SCORES: dict[str, Callable[[str, Entry, Score], float]] = {
+    "chain_sum": _one_number,
     "codeio": _same_json,
     "coin_flip": _probability,
-    "complex_arithmetic": _complex,
     "countdown": _reaches_target,
     "decimal_arithmetic": _decimal,
     "figlet_font": _figlet_letters,
@@ -272,8 +305,10 @@ SCORES: dict[str, Callable[[str, Entry, Score], float]] = {
     "graph_color": _colours_all,
     "gsm_symbolic": _one_number,
     "letter_jumble": _words_at_their_places,
+    "number_format": _one_number,
     "number_sorting": _sorted_numbers,
     "pool_matrix": _pooled,
+    "products": _one_number,
     "puzzle24": _makes_24,
     "spell_backward": _letters_at_their_places,
     "time_intervals": _elapsed,

@@ -37,7 +37,7 @@ NAMES: dict[str, Any] = {
 } | {"abs": sympy.Abs, "__builtins__": {}}
 
 _HARMLESS = re.compile(
-    r"(?:[A-Za-z]+[0-9_]*|\d+\.?\d*(?:[eE][+-]?\d{1,3})?(?![\w.])|\.\d+|\d|[-+*/^()!,=<>%\s])*", re.ASCII
+    r"(?:[A-Za-z]+[0-9_]*|\d+\.?\d*(?:[eE][+-]?\d{1,3})?(?![\w.])|\.\d+|\d|[-+*/^()!,=<>%\s])*+", re.ASCII
 )
 _VARIABLES = frozenset("abcdefghijklmnopqrstuvwxyzABCDFGHJKLMPRTUVWXYZ")  # sympy has functions N, O, Q and S
 _KEYWORDS = re.compile(

@@ -1,6 +1,8 @@
 import functools
 import json
+import random
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,9 @@ reasoning_gym = pytest.importorskip("reasoning_gym")
 
 from reasoning_gym.factory import DATASETS  # noqa: E402
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.puzzles.guesses import near_misses  # noqa: E402
 from reward.graders import grade  # noqa: E402
 from reward.graders.grade import InvalidTask  # noqa: E402
 from reward.graders.puzzle import EXPRESSION_TASKS, LITERAL_TASKS, paper_tasks  # noqa: E402
@@ -44,6 +49,36 @@ def test_the_right_answer_scores_1_and_garbage_or_more_than_it_does_not(name: st
     for around in ("{} zzz", "zzz {}", "{} or 7", "It is not true that {}", "{}\nzzz", "# {}"):
         assert score(name, entry, around.format(entry["answer"]), credit="corrected") < 1, around
     assert grade("logic", "no tags", {"task": name, "entry": entry}).verdict == "no_answer"
+
+
+AROUND = (
+    *(
+        "**{}**",
+        "__{}__",
+        "`{}`",
+        "```\n{}\n```",
+        "```text\n{}\n```",
+        "${}$",
+        "$${}$$",
+        r"\({}\)",
+        "\\[\n{}\n\\]",
+    ),
+    *('"{}"', "“{}”", r"\boxed{{{}}}", r"\text{{{}}}", "<b>{}</b>", "\n{}  \n", "{}."),
+)
+NUM_LAYERS = 3
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", sorted(set(TASKS) - NO_ORACLE - SLOW_TO_MAKE))
+def test_typography_around_an_answer_changes_nothing(name: str) -> None:
+    stream, entry = random.Random(name), entry_of(name)
+    right = str(entry["answer"])
+    wrong = [answer for answer in near_misses(right, stream).values() if score(name, entry, answer) < 1]
+    for _ in range(6):
+        layers = stream.choices(AROUND, k=stream.randint(1, NUM_LAYERS))
+        for answer in [right, *wrong]:
+            text = functools.reduce(lambda inner, layer: layer.format(inner), layers, answer)
+            assert (score(name, entry, text) == 1) is (answer == right), text
 
 
 PAYLOADS = ("__import__('os').getcwd()", "[print('PWNED')]", "(lambda: 0).__class__", "[x for x in 'PWNED']")

@@ -40,7 +40,7 @@ def test_every_correction_corrects_the_library() -> None:
         if (score(case, answer, "library") == 1) is (answer in case["wrong"])
         or score(case, answer, "library") != pytest.approx(score(case, answer, "corrected"))
     }
-    assert corrected == {*FORMS, *OUTLINES, *WORDS, *SCORES}
+    assert corrected >= {*FORMS, *OUTLINES, *WORDS, *SCORES}
 
 
 def test_blanks_at_the_ends_of_lines_do_not_matter() -> None:
@@ -62,6 +62,10 @@ def test_blanks_at_the_ends_of_lines_do_not_matter() -> None:
         ("polynomial_equations", "1 , " * 30_000 + "x"),
         ("chain_sum", "1,111" * 30_000),
         ("quantum_lock", "A → " * 30_000 + "x"),
+        *(("simple_integration", sign * 30_000 + "x") for sign in ("*", "1", "12.", "$", ". ")),
+        *(("dice", sign * 30_000 + "x") for sign in (" ", "\\frac{", "\\text{", "```\n", "a = ")),
+        *(("rubiks_cube", sign * 30_000 + "!") for sign in (", ", "F", "\n")),
+        *(("tower_of_hanoi", sign * 30_000 + "x") for sign in ("\n", "1. ", "- ", ".")),
     ],
 )
 def test_long_answers_take_no_long_time(task: str, answer: str) -> None:
