@@ -206,7 +206,7 @@ class JobStart:
         end = step.end()
         self.pause(0)
         if self.is_ending and not self.folder.marker("done").exists():
-            raise End(JobDecision(STOP, "Slurm ends the job"))
+            raise End(JobDecision(STOP, self.why_stopped()))
         return end
 
     # ---------------------------------------------------------------------------------------------------------- nodes
@@ -353,13 +353,14 @@ class JobStart:
             self.say(f"failed: {decision.why}")
             if not self.folder.failure():
                 self.folder.mark_failed(decision.why)
+        elif decision.what == STOP:
+            self.say(f"Slurm ends the job{decision.why and ': ' + decision.why}")
+            self.folder.note_state(decisions.STOPPED, decision.why)
+            return 143
         else:
             self.say(decision.why or "done")
-        if decision.what == STOP:
-            self.folder.note_state(decisions.STOPPED, self.why_stopped())
-        else:
-            self.folder.note_state(decisions.ENDED, decision.why or "done")
-        return {decisions.DONE: 0, STOP: 143}.get(decision.what, 1)
+        self.folder.note_state(decisions.ENDED, decision.why or "done")
+        return 0 if decision.what == decisions.DONE else 1
 
     def requeue(self, decision: JobDecision) -> int:
         """Gives the job back to the queue, without the bad nodes."""

@@ -202,10 +202,10 @@ def test_a_launcher_that_is_told_to_end_keeps_the_folder_and_says_why(
     assert told_to_end.is_ending
     assert record_of(tmp_path) == (STOPPED, too_short)
     assert (told_to_end.folder.reward / "over").exists()
-    assert told_to_end.finish(JobDecision(STOP)) == 143
+    assert told_to_end.finish(JobDecision(STOP, told_to_end.why_stopped())) == 143
     assert record_of(tmp_path) == (STOPPED, too_short)
     (tmp_path / "checkpoints" / "step-00000001-run1").mkdir(parents=True)
-    told_to_end.finish(JobDecision(STOP))
+    told_to_end.finish(JobDecision(STOP, told_to_end.why_stopped()))
     assert record_of(tmp_path) == (STOPPED, "")
     assert Folder(str(tmp_path), "run1", "8").holders(), "the folder is not free"
 
