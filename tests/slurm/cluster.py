@@ -13,7 +13,7 @@ SCRIPT = ROOT / "tests" / "slurm" / "cluster.sh"
 NUM_NODES, GPUS_PER_NODE = 16, 2
 """Nodes of the cluster, and GPUs of each."""
 SIZE = ("--nodes=2", f"--gpus-per-node={GPUS_PER_NODE}")
-"""Options for a job's size, in place of the launchers'. Eight jobs fit on the cluster at a time, and four wait for a
+"""Options for a job's size, in place of the launchers'. Eight jobs fit on the cluster at a time, and six wait for a
 test."""
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL"}
 

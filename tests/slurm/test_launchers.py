@@ -26,8 +26,10 @@ pytestmark = pytest.mark.slow
 WORLD_SIZE = 2 * GPUS_PER_NODE
 LEFT_BEHIND = "SLURM_GPUS=2,SLURM_GPUS_PER_NODE=1,SLURM_EXCLUSIVE=1,SLURM_HET_SIZE=2,SLURM_RESTART_COUNT=3"
 ODD = "data.train={'a file.parquet': 1.0}"
+PINNED = ("node1", "node2")
 JOBS: dict[str, dict[str, str]] = {
     # name: fate (see stub.py) and variables of site.env
+    "pinned node": {"FATE": "faulty"},  # the first, because it waits for its nodes
     "late": {"FATE": "late,done"},
     "done": {"FATE": "done"},
     "no service": {"FATE": "alone"},
@@ -119,7 +121,8 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(cluster: Cluster, stub: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     made = {name: Run(cluster, tmp_path_factory.mktemp("run"), stub) for name in JOBS}
     for name, run in made.items():
-        run.submit("algorithm.kl_beta=0", ODD, **JOBS[name])
+        options = (f"--nodelist={','.join(PINNED)}",) if name == "pinned node" else ()
+        run.submit("algorithm.kl_beta=0", ODD, options=options, **JOBS[name])
     return made
 
 
@@ -294,13 +297,10 @@ def test_sigterm_to_the_launcher_alone_ends_the_ranks(runs: dict[str, Run]) -> N
     assert (record["state"], record["reason"]) == ("stopped", "")
 
 
-def test_a_bad_node_that_the_user_has_pinned_fails_the_job(
-    cluster: Cluster, stub: Path, tmp_path: Path
-) -> None:
-    run = Run(cluster, tmp_path, stub)
-    run.submit(options=("--nodelist=node[1-2]",), FATE="faulty")
+def test_a_bad_node_that_the_user_has_pinned_fails_the_job(runs: dict[str, Run]) -> None:
+    run = runs["pinned node"]
     assert run.end() == "FAILED 1:0"
-    assert run.failure() == "node2: caches: no room; --nodelist asks for it: submit without it"
+    assert run.failure() == f"{PINNED[1]}: caches: no room; --nodelist asks for it: submit without it"
 
 
 def test_a_dead_node_brings_the_job_back_to_the_queue_with_its_folder(runs: dict[str, Run]) -> None:
