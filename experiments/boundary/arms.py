@@ -45,7 +45,7 @@ COMMON = (
     # For stages of 80 steps. min_delta is about the standard error of the difference between two validations.
     "controller.cooldown=20",
     "controller.patience.validation_plateau=2",
-    "controller.limits.validation_plateau=0.03",
+    "controller.limits.validation_plateau=0.06",
     # All arms are to have equally many steps, and responses become longer because longer problems are solved.
     *(
         f"controller.{check}=ignore"

@@ -151,7 +151,7 @@ STALLED = Family(
         # rollouts.
         "controller.cooldown=8",
         "controller.patience.validation_plateau=2",
-        "controller.limits.validation_plateau=0.03",
+        "controller.limits.validation_plateau=0.06",
     ),
     num_steps=32,
     arms={

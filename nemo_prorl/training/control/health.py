@@ -278,7 +278,7 @@ def _validates(run: Followed) -> Result:
 
 
 def best_is_recent(validations: Sequence[Validation]) -> tuple[bool, str]:
-    """Judges whether the best validation (of equal ones the first) is recent."""
+    """Judges whether the best validation is recent; of equal ones the first, since the others gained nothing."""
     first, last = validations[0], validations[-1]
     best = max(validations, key=lambda one: one.reward)
     num_since = len({one.step for one in validations if one.step > best.step})
