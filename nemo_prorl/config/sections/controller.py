@@ -85,7 +85,8 @@ class WatchLimitsConfig:
     """Difference between sampler and trainer in nats up to which nothing is suspicious; fp32 rounds to less than
     1e-5."""
     max_nats: float = 0.15
-    """Difference in nats above which a step is always suspicious; bf16 shows 0.01 to 0.02, a broken refit 0.2."""
+    """Difference in nats above which a step is always suspicious; bf16 shows 0.01 to 0.02, a broken refit 0.2, FP8 0.18
+    (docs/gpu.md)."""
 
     def __post_init__(self) -> None:
         prefix = "controller.limits"
