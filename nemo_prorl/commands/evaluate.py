@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nemo_prorl.commands import parsing
 from nemo_prorl.commands.ending import show
 from nemo_prorl.config import ConfigError, RunConfig
-from nemo_prorl.config.layout import rank_from_environment
+from nemo_prorl.config.layout import rank_from_environment, world_size_from_environment
 from nemo_prorl.engines import environment
 from nemo_prorl.run_folder import terminal
 from nemo_prorl.run_folder.storage import check_writable, check_writable_file
@@ -23,21 +23,13 @@ if TYPE_CHECKING:
     from nemo_prorl.evaluation.prompts import Loaded
 
 SHORT = {"benchmarks": "evaluation.benchmarks", "data_dir": "evaluation.data_dir", "out": "evaluation.out"}
+PROBLEMS = {"benchmarks", "data_dir", "livecodebench_dates", "puzzles"}
 READS = {
     "--list": {"benchmarks", "data_dir"},
-    "--write-prompts": {"--write-prompts", "benchmarks", "data_dir", "livecodebench_dates", "puzzles"},
-    "benchmarks": {"benchmarks", "data_dir", "livecodebench_dates", "puzzles", "out", "chunk_samples"},
+    "--write-prompts": {"--write-prompts", *PROBLEMS},
+    "benchmarks": {"out", "chunk_samples", *PROBLEMS},
+    "--follow": {"--follow", "--once", "--ranks", "chunk_samples", *PROBLEMS},
     "data=FILE": {"data", "data.validation", "--k", "--samples"},
-    "--follow": {
-        "--follow",
-        "--once",
-        "--ranks",
-        "benchmarks",
-        "data_dir",
-        "livecodebench_dates",
-        "puzzles",
-        "chunk_samples",
-    },
 }
 """What an evaluation is asked for -> which of the options that only some of these read."""
 EPILOG = """model.path=DIR     the Hugging Face checkpoint
@@ -143,6 +135,8 @@ def _evaluate_suite(config: RunConfig) -> int:
 
 def _follow(given: argparse.Namespace, config: RunConfig) -> int:
     suites = [text.partition("=")[2] for text in given.overrides if text.startswith("suite=")]
+    if world_size_from_environment() > 1:
+        raise ConfigError("--follow starts its ranks itself: write --ranks N instead of torchrun.")
     if not config.evaluation.benchmarks:
         raise ConfigError("--follow needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
     if any(text.startswith("model.path=") for text in given.overrides):

@@ -139,11 +139,17 @@ def test_one_at_a_time_follows_with_a_suite(processes: Processes) -> None:
         (["--follow", "RUN", "suite=smoke", "out=a"], "does not read out, which belongs to benchmarks"),
         (["--follow", "RUN", "suite=smoke", "model.path=a"], "leave model.path out"),
         (["--follow", "RUN"], "--follow needs benchmarks"),
+        (["--follow", "RUN", "suite=smoke"], "write --ranks N instead of torchrun"),
         (["--follow", "no/run", "suite=smoke"], "--follow no/run is no run that has begun"),
     ],
 )
 def test_what_cannot_be_followed_is_one_sentence(
-    processes: Processes, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    processes: Processes,
+    words: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2" if "--ranks N" in said else "1")
     assert cli.main(["evaluate", *(word.replace("RUN", str(processes.run_dir)) for word in words)]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
