@@ -290,6 +290,9 @@ class RunState:
     """Prompts that the stage's recent steps have sampled: all of the newest step, half as many of each one before."""
     recent_informative: float = 0.0
     """Those of them that were informative."""
+    highest_score: float = CORRECT
+    """Highest score of a response in this stage, and at least CORRECT: what all of a prompt's responses score that the
+    policy has learned."""
     num_attempts: int = 0
     """How often this step found too little to learn from. Each attempt samples other responses."""
     entropy: float = 0.0

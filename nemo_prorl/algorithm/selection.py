@@ -26,13 +26,15 @@ class Informativeness(StrEnum):
     """Fewer than two rollouts were graded: there is nothing to compare, through no fault of the policy."""
 
 
-def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
+def classify(group: RolloutGroup, by: InformativeBy, right: float = CORRECT) -> Informativeness:
     """Returns why a group is kept or dropped. DAPO eq. 11 keeps a prompt if some of its rollouts are right and some are
     wrong; with other scores it is kept if they differ.
 
     by: `score` judges by the task's score, as DAPO and ProRL (section 3.3) do: a group that is all right stays
     uninformative even if shaping lowers the reward of a member that ran out of tokens. `reward` judges by the shaped
     reward alone. Either way the rewards must differ as well, since equal rewards give advantages of 0.
+
+    right: what all right answers score at least.
 
     Equality means max == min, never a floating-point standard deviation, which is not 0 for many groups of equal
     fractions.
@@ -45,7 +47,7 @@ def classify(group: RolloutGroup, by: InformativeBy) -> Informativeness:
     rewards_differ = max(group.rewards) != min(group.rewards)
     if rewards_differ and (by is InformativeBy.reward or len(scores) > 1):
         return Informativeness.informative
-    if min(scores) >= CORRECT:
+    if min(scores) >= right:
         return Informativeness.all_right
     if max(scores) <= 0:
         return Informativeness.all_wrong

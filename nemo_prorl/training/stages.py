@@ -35,7 +35,7 @@ from nemo_prorl.run_folder.markers import (
 )
 from nemo_prorl.training.checkpoint import is_intact, load_policy
 from nemo_prorl.training.control.resets import reset_policy, take_policy_of
-from nemo_prorl.types import RunState
+from nemo_prorl.types import CORRECT, RunState
 
 
 class Outcome(StrEnum):
@@ -300,6 +300,7 @@ def load_start(policy: Policy, start: StartingPoint, stage: StageConfig) -> RunS
         state.prompts = {}
     state.stage, state.stage_step, state.outcome = stage.name, 0, ""
     state.recent_prompts = state.recent_informative = 0.0
+    state.highest_score = CORRECT
     return state
 
 

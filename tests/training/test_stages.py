@@ -162,7 +162,7 @@ def test_each_switch_of_a_stage_resets_its_own_part_only_and_a_resume_resets_not
     monkeypatch.setattr(stages, "load_policy", lambda policy, *_, **__: setattr(policy, "weight", 0.5))
     state = RunState(
         stage="b" if is_resume else "a", step=40, stage_step=20, num_updates=160, prompts={"cursor": 7},
-        recent_prompts=64.0, recent_informative=9.0,
+        recent_prompts=64.0, recent_informative=9.0, highest_score=4.0,
     )  # fmt: skip
     checkpoint = Checkpoint(path=Path("any"), state=state, score=None, monitor="", reference_hash="")
     stage = StageConfig(
@@ -177,8 +177,8 @@ def test_each_switch_of_a_stage_resets_its_own_part_only_and_a_resume_resets_not
     assert (begun.num_resets, begun.policy_is_reference) == (resets[0], resets[0])
     assert (begun.stage, begun.step, begun.num_updates) == ("b", 40, 160)
     assert begun.stage_step == (20 if is_resume else 0)
-    seen = begun.recent_prompts, begun.recent_informative
-    assert seen == ((64.0, 9.0) if is_resume else (0.0, 0.0)), "of this stage's prompts"
+    seen = begun.recent_prompts, begun.recent_informative, begun.highest_score
+    assert seen == ((64.0, 9.0, 4.0) if is_resume else (0.0, 0.0, 1.0)), "of this stage's prompts"
 
 
 @pytest.mark.parametrize(

@@ -188,10 +188,13 @@ class Collector:
             prepared |= {(start + index, sibling): row for (index, sibling), row in round_prepared.items()}
             groups += round_groups
             kept, surplus = keep_first([kind_of(group, dynamic) for group in groups], needed)
-        kinds = Counter(classify(group, dynamic.by) for group in groups)
+        scores = [member.verdict.score or 0.0 for group in groups for member in group.members]
+        highest = max([state.highest_score, *scores])
+        kinds = Counter(classify(group, dynamic.by, highest) for group in groups)
         self._check_enough(
             len(kept), groups, kinds, rounds, state, lambda: self._seen(groups, held, verdicts)
         )
+        state.highest_score = highest
         num_found = len(kept) + len(surplus)
         state.sampling_yield = 0.5 * state.sampling_yield + 0.5 * num_found / len(groups)
         state.recent_informative = 0.5 * state.recent_informative + num_found

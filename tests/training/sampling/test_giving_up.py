@@ -98,7 +98,8 @@ FEW = {"recent_prompts": 8.0, "recent_informative": 1.0}
     ("scripts", "state", "is_done", "said"),
     [
         ([RIGHT], {}, True, "272 all right.*little left to teach"),
-        ([[1.5] * 4], {}, True, "272 all right.*little left to teach"),
+        ([[1.5] * 4], {"highest_score": 1.5}, True, "272 all right.*little left to teach"),
+        ([[1.5] * 4], {"highest_score": 4.0}, False, "272 all equal.*too hard"),
         ([[-1.0] * 4], {}, False, "272 all wrong.*too hard: train on easier ones"),
         (SOLVED, {}, True, "259 all right, 13 all wrong.*little left to teach"),
         (COLLAPSED, {}, False, r"share was 0\.04 until now.*collapsed \(its entropy is 0\.03\).*learning_rate"),
@@ -129,6 +130,13 @@ def test_only_data_that_is_learned_is_exhausted_and_all_else_says_what_to_look_a
     prompts = collector.context.prompts
     assert bool(prompts.state().get("again")) is not is_done
     assert hasattr(prompts, "noted") is is_done, "the next stage knows what is learned"
+
+
+def test_a_stage_knows_its_highest_score() -> None:
+    """So that a policy that has collapsed to well-formed wrong answers, which score 1.5, has not learned its data."""
+    collector, state = make_collector(make_config(), make_prompts(*[[1.5, 4.0, 1.5, 1.5]] * 30)), new_state()
+    collector.collect(state)
+    assert state.highest_score == 4.0
 
 
 def test_a_function_that_gives_nothing_in_a_first_step_is_named_with_what_it_gave() -> None:
