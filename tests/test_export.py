@@ -126,6 +126,7 @@ def test_a_run_is_exported_with_its_card(
     assert str(run_dir.parent) not in card
     shutil.copytree(run_dir, tmp_path / "damaged")
     step_files(tmp_path / "damaged", "validations").path(20, "first").write_bytes(b"PAR1")
+    (tmp_path / "damaged" / "stages" / "first.yaml").write_bytes(bytes(99))
     assert "95 % interval" not in model_card(tmp_path / "damaged" / "checkpoints" / "step-00000020-first")
     assert cli.main(["export", str(run_dir), str(out)]) == 2
     assert f"OUT={out} exists: write a folder that does not exist yet" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from nemo_prorl.config import ConfigError
 from nemo_prorl.evaluation import results, tables
 from nemo_prorl.run_folder.checkpoints import STATE_FILE
 from nemo_prorl.run_folder.difficulty import read_rewards
+from nemo_prorl.run_folder.storage import read_yaml
 
 
 def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
@@ -70,13 +71,13 @@ def name_of(model: str) -> str:
 
 
 def _stages(run_dir: Path, last: str) -> dict[str, dict[str, Any]]:
-    """Returns the options of each stage that led to `last`, the first one first, as far as they are recorded."""
-    import yaml
-
+    """Returns the options of each stage that led to `last`, the first one first, as far as their files can be read."""
     chain: dict[str, dict[str, Any]] = {}
-    while last and last not in chain and (file := run_dir / "stages" / f"{last}.yaml").is_file():
-        chain[last] = yaml.safe_load(file.read_text(encoding="utf-8"))
-        last = chain[last].get("stage", {}).get("parent", "")
+    while last and last not in chain:
+        options = read_yaml(run_dir / "stages" / f"{last}.yaml")
+        if not {"model", "stage", "trainer", "sampler", "algorithm", "data"} <= options.keys():
+            break
+        chain[last], last = options, options["stage"].get("parent", "")
     return dict(reversed(chain.items()))
 
 

@@ -24,7 +24,7 @@ from nemo_prorl.run_folder.origin import flatten
 from nemo_prorl.run_folder.records import REMEASURED, Digests, read_digests, read_remeasured
 from nemo_prorl.run_folder.slurm_jobs import HoldingJob, Submission, read_folder_job, read_submissions
 from nemo_prorl.run_folder.starts import Start, read_starts
-from nemo_prorl.run_folder.storage import ENGINES_FILE, read_json
+from nemo_prorl.run_folder.storage import ENGINES_FILE, read_json, read_yaml
 from nemo_prorl.run_folder.validation_metrics import PROMPT_MEAN, SCORE
 
 Record = Mapping[str, Any]
@@ -145,17 +145,11 @@ class RunFolder:
         return dict(self._read_configs())
 
     def _read_configs(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        import yaml
-
         for stage in self.stages:
             candidates = [self.folder / "stages" / f"{stage}.yaml"]
             candidates += [self.folder / "resolved.yaml"] if len(self.stages) == 1 else []
             for path in candidates:
-                try:
-                    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-                except (OSError, ValueError, yaml.YAMLError):
-                    continue
-                if isinstance(tree, dict):
+                if tree := read_yaml(path):
                     yield stage, {key: value for key, value in flatten(tree) if key != "defaults"}
                     break
 

@@ -217,6 +217,17 @@ def read_json(file: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Returns a file's YAML mapping, as `read_json` does; needs PyYAML."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
 def read_or_skip(file: Path, read: Callable[[Path], T]) -> T | None:
     """Returns what `read` makes of a file; None if it cannot be read, which is said once on standard error."""
     try:
