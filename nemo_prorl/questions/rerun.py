@@ -29,6 +29,7 @@ from nemo_prorl.run_folder.storage import changed_content, step_files
 from nemo_prorl.run_folder.validation_metrics import WENT_BACK
 from nemo_prorl.training.context import StepContext
 from nemo_prorl.training.control.resets import reset_policy
+from nemo_prorl.training.digest import NUM_DIGITS, Phase
 from nemo_prorl.training.sampling.rounds import sampling_seed
 from nemo_prorl.training.stages import StartingPoint, check_moments, restore_prompts
 from nemo_prorl.training.step import Stepper, StepResult
@@ -214,7 +215,17 @@ def machinery(
 
         def records(seed: int) -> Records:
             step = seeds.get(seed)
-            return read_rollouts(plan.run_dir, step) if step is not None and step in recorded else {}
+            if step is None or step not in recorded:
+                return {}
+            found = read_rollouts(plan.run_dir, step)
+            num_prompts = len({uid for uid, _ in found})
+            then = len(plan.lines[step]["phases"][Phase.rollouts.name][1]) // NUM_DIGITS
+            if num_prompts < then:
+                raise CannotVerify(
+                    f"{plan.run_dir}/rollouts has {num_prompts} of the {then} prompts of step {step}: bring back the "
+                    "file of every rank, or write --sample-again."
+                )
+            return found
 
         grader = other_sampler = None
         is_live = not recorded.issuperset(plan.steps)

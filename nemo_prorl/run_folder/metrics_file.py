@@ -26,7 +26,7 @@ def append_metrics(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def rewind_metrics(
-    path: Path, num_records: int, step: int, say: Callable[[str], None] = lambda text: None
+    path: Path, num_records: int, step: int, say: Callable[[str], None] = say_once
 ) -> list[dict[str, Any]]:
     """Keeps the first `num_records` records up to `step` and deletes the rest, which the run will write again. Returns
     those that it keeps; says how many of them are damaged, which it deletes too."""

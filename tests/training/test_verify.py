@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -141,6 +142,16 @@ def test_a_recorded_token_that_was_changed_is_named(copied: Path) -> None:
         row["token_ids"][0] ^= 1
 
     assert changed_record(copied, 0, flip)[1] == "rollouts"
+    assert verify(str(copied), "--step", "2", "--sample-again")[0] == 0
+
+
+def test_rollouts_that_are_damaged_or_missing_are_no_difference(copied: Path) -> None:
+    (file,) = (copied / "rollouts").glob("step-00000002-*.parquet")
+    whole, table = file.read_bytes(), pq.read_table(file)
+    pq.write_table(table.filter(pc.not_equal(table["uid"], table["uid"][0])), file)  # of one rank's prompt
+    assert verify(str(copied), "--step", "2")[0] == 2
+    file.write_bytes(whole[:100])
+    assert verify(str(copied), "--step", "2")[0] == 2
     assert verify(str(copied), "--step", "2", "--sample-again")[0] == 0
 
 
