@@ -246,7 +246,7 @@ def why_stopped(*, now_s: float, began_s: float, end_s: float | None, has_new_st
     end_s: the job's time limit."""
     if end_s is None or now_s < end_s - 1 or has_new_step:
         return ""
-    return f"no step fitted into the {end_s - began_s:.0f} s that the job had: raise --time"
+    return f"no step was saved in the {end_s - began_s:.0f} s that the job had: raise --time"
 
 
 def after_training(*, is_done: bool, failure: str, code: int, error: str = "") -> JobDecision:

@@ -230,7 +230,7 @@ def test_only_a_job_whose_whole_time_brought_no_step_is_too_short(
     end_s: float | None, has_new_step: bool, is_short: bool
 ) -> None:
     why = of.why_stopped(now_s=165.0, began_s=100.0, end_s=end_s, has_new_step=has_new_step)
-    assert why == ("no step fitted into the 60 s that the job had: raise --time" if is_short else "")
+    assert why == ("no step was saved in the 60 s that the job had: raise --time" if is_short else "")
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_a_launcher_that_is_told_to_end_keeps_the_folder_and_says_why(
     told_to_end: JobStart, tmp_path: Path
 ) -> None:
     """Slurm may kill it before its ranks have ended."""
-    too_short = "no step fitted into the 58 s that the job had: raise --time"
+    too_short = "no step was saved in the 58 s that the job had: raise --time"
     told_to_end.pause(0)
     assert told_to_end.is_ending
     assert record_of(tmp_path) == (STOPPED, too_short)
