@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.runs import Records, train
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.data.rows import Row, RowFile
 from nemo_prorl.demo import build
-from nemo_prorl.demo.solved import read_samples
 from nemo_prorl.engines import environment
 from nemo_prorl.questions.arms import GOES_ON
 
@@ -95,7 +95,7 @@ def train_arm(
 def correct_responses(samples: Path) -> dict[str, list[str]]:
     """Returns the complete responses with the full score by their row's uid, from what `evaluate --samples` wrote."""
     found = defaultdict[str, list[str]](list)
-    for sample in read_samples(samples):
+    for sample in read_metrics(samples):
         if sample["score"] == 1.0 and sample["finish"] == "stop":
             uid, _, _ = sample["uid"].rpartition("#")  # `render` appends the epoch
             found[uid].append(sample["response"])

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from experiments.boundary.arms import CONTROL
 from experiments.boundary.measure import in_hugging_face_format, measured_name
-from nemo_prorl.demo.solved import read_samples
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.demo.tasks import level_of
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.storage import replace_text
@@ -84,7 +84,7 @@ def _per_token(models: Sequence[torch.nn.Module], samples: Sequence[Sequence[lis
 
 def _by_task(samples: Path) -> dict[str, list[Mapping[str, str]]]:
     found: dict[str, list[Mapping[str, str]]] = {}
-    for line in read_samples(samples):
+    for line in read_metrics(samples):
         if line["sibling"] < PER_PROBLEM:
             found.setdefault(level_of(line["uid"])[0], []).append(line)
     return found

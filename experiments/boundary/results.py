@@ -22,7 +22,7 @@ from experiments.boundary import distance, measure
 from experiments.boundary.arms import ARMS
 from benchmarks.runs import ROLLOUTS, with_rollouts
 from nemo_prorl.demo import build
-from nemo_prorl.demo.solved import Counts, read_samples
+from nemo_prorl.demo.solved import Counts
 from nemo_prorl.demo.tasks import level_of
 from experiments.creativity.index import creativity_indices, mean_index
 from nemo_prorl.run_folder.metrics_file import read_metrics
@@ -131,9 +131,9 @@ def gather(out: Path, base: Mapping[float, Counts]) -> Results:
 
 def _run(out: Path, arm: str, seed: int, checkpoints: Sequence[Counts]) -> Run:
     last = measure.last_number(arm)
-    samples = read_samples(out / f"measured/{measure.measured_name(arm, seed, last)}.jsonl")
+    samples = read_metrics(out / f"measured/{measure.measured_name(arm, seed, last)}.jsonl")
     texts = [str(one["response"]) for one in samples if one["score"] == 1.0]
-    corpus = read_samples(out / f"measured/{measure.base_name()}.jsonl")
+    corpus = read_metrics(out / f"measured/{measure.base_name()}.jsonl")
     return Run(
         checkpoints=checkpoints,
         distances=distance.of_run(out, arm, seed, last),

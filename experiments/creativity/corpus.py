@@ -40,7 +40,8 @@ def creativity_of(
     def texts() -> Iterator[str]:
         for folder, key, name in zip(folders, keys, names, strict=True):
             for benchmark, group_of in groups.items():
-                for (uid, sample), text in journal.responses(folder / "samples", benchmark, key):
+                known = journal.read(folder / "samples", benchmark, key, gradings={})  # so that all count as ungraded
+                for (uid, sample), text in known.ungraded.items():
                     if uid in group_of and sample < num_samples:
                         where.append((group_of[uid], name))
                         yield text

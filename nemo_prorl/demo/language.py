@@ -26,8 +26,9 @@ from nemo_prorl.demo.language_tasks import (
     instructions,
 )
 from nemo_prorl.demo.run import Demo, Records
-from nemo_prorl.demo.solved import Counts, compare, compare_parts, read_samples, table
+from nemo_prorl.demo.solved import Counts, compare, compare_parts, table
 from nemo_prorl.engines import environment
+from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.storage import replace_text
 
 BASE = Path("runs/smollm2")
@@ -134,7 +135,7 @@ def changed_responses(out: Path, uids: Sequence[str]) -> Iterator[list[str]]:
     wrong and is right now."""
     questions = {row.uid: row.messages[-1]["content"] for row in RowFile(BASE / "data/measured.parquet")}
     before, after = (
-        {one["uid"]: one for one in read_samples(out / f"{when}.jsonl") if one["sibling"] == 0}
+        {one["uid"]: one for one in read_metrics(out / f"{when}.jsonl") if one["sibling"] == 0}
         for when in ("before", "after")
     )
     for kind in KINDS:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nemo_prorl.algorithm.pass_at_k import bootstrap_interval, pass_at_k
+from nemo_prorl.run_folder.metrics_file import read_metrics
 
 T = TypeVar("T")
 
@@ -17,16 +17,10 @@ Counts = Mapping[str, tuple[int, int]]
 """Problem's uid -> (samples, right ones)."""
 
 
-def read_samples(path: Path) -> Iterator[dict[str, Any]]:
-    """Reads what `evaluate --samples` wrote, a sample at a time."""
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
 def count(samples: Path) -> dict[str, tuple[int, int]]:
     """Returns the counts of a file of samples. Only a full score counts as right."""
     found = defaultdict[str, list[int]](lambda: [0, 0])
-    for record in read_samples(samples):
+    for record in read_metrics(samples):
         found[record["uid"]][0] += 1
         found[record["uid"]][1] += record["score"] == 1.0
     return {uid: (n, c) for uid, (n, c) in found.items()}

@@ -16,8 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) ->
     `gradings` has by uid. A score may be in an earlier file than its sample, because other ranks than those that
     sampled grade what a kill left."""
     known, verdicts, outdated = Known(), dict[SampleId, tuple[float, str]](), set[SampleId]()
-    for line in _lines(folder, benchmark):
+    paths = sorted(folder.glob(f"{benchmark}.rank*.jsonl"))
+    for line in chain.from_iterable(read_lines(path, _is_whole) for path in paths):
         if line is None:
             known.num_damaged += 1
         if line is None or line.get("key") != key:
@@ -99,16 +101,6 @@ def read(folder: Path, benchmark: str, key: str, gradings: Mapping[str, str]) ->
         del known.ungraded[where]
     known.num_outdated = len(known.ungraded.keys() & outdated)
     return known
-
-
-def responses(folder: Path, benchmark: str, key: str) -> Iterator[tuple[SampleId, str]]:
-    """Yields every response with this key, once."""
-    seen = set()
-    for line in filter(None, _lines(folder, benchmark)):
-        where = (line["uid"], line["sample"])
-        if line.get("key") == key and "response" in line and where not in seen:
-            seen.add(where)
-            yield where, line["response"]
 
 
 class Writer:
@@ -137,12 +129,6 @@ class Writer:
         record = {"uid": where[0], "sample": where[1], "key": self._key, **content}
         self._file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
-
-
-def _lines(folder: Path, benchmark: str) -> Iterator[dict[str, Any] | None]:
-    """Yields the lines of all ranks; None for a damaged one."""
-    for path in sorted(folder.glob(f"{benchmark}.rank*.jsonl")):
-        yield from read_lines(path, _is_whole)
 
 
 def _is_whole(line: Any) -> bool:
