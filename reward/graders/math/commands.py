@@ -42,6 +42,12 @@ LETTERS = _named("letters")
 FUNCTIONS = _named("functions")
 """Function names: a number behind one is its argument."""
 SIGNS, RELATIONS = _named("signs"), _named("relations")
+RELATION_SIGNS: dict[str, str] = _TABLES["meaning_of_relations"]
+"""What relations mean, in one sign."""
+TYPED_FUNCTIONS: list[str] = " ".join(_TABLES["typed_functions"]).split()
+"""Functions that may stand without a backslash, before the shorter ones that they begin with."""
+PLAIN: dict[str, str] = _TABLES["plain"]
+"""What commands are in plain text."""
 OPENING, CLOSING = _named("opening"), _named("closing")
 ACCENTS = _named("accents")
 """Marks over letters. One verifier would ignore them over numbers."""

@@ -62,15 +62,14 @@ def compare(answer: Reading, gold: Reading) -> Rule:
 
 
 def _meanings(answer: Value | Ambiguous, gold: Value | Ambiguous) -> Iterator[tuple[Value, Value]]:
-    """Yields what is compared: logarithms without a base are natural on both sides, or decimal on both; a gold with a
-    comma is a number."""
+    """Yields what is compared: both sides in one notation, or both in the other; a gold with a comma is a number."""
     ours, golds = (
         (value.first, value.second, value.of) if isinstance(value, Ambiguous) else (value, value, "")
         for value in (answer, gold)
     )
     yield ours[0], golds[0]
-    if ours[2] or golds[2] == "logarithm":
-        yield ours[1], golds[1] if golds[2] == "logarithm" else golds[0]
+    if ours[2] or golds[2] == "notation":
+        yield ours[1], golds[1] if golds[2] == "notation" else golds[0]
 
 
 def _decided(answer: Value, gold: Value) -> Rule:
@@ -179,8 +178,8 @@ def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
     return None
 
 
-def _vector(value: Expression) -> Several | None:
-    """Returns the tuple that a sum of unit vectors stands for."""
+def _vector(value: Expression, size: int = 2) -> Several | None:
+    """Returns the tuple of two or three parts that a sum of unit vectors stands for."""
     axes = [symbol(f"\\hat{{{letter}}}") for letter in "ijk"]
     if not value.value.free_symbols & {*axes}:
         return None
@@ -189,7 +188,7 @@ def _vector(value: Expression) -> Several | None:
         return None
     if sympy.expand(value.value - sum(part * axis for part, axis in zip(parts, axes, strict=True))) != 0:
         return None
-    parts = parts[:2] if parts[2] == 0 else parts
+    parts = parts[:2] if parts[2] == 0 and size != 3 else parts
     return Several("tuple", tuple(map(number_or_expression, parts)), "()")
 
 
@@ -214,8 +213,9 @@ def _equal_quantity(answer: Value, gold: Quantity) -> Rule | None:
             return None
         case Number() | Expression():
             return Rule.WITHOUT_UNIT.when(_equal(answer, gold.size))
-        case Several(kind="compound"):
-            total = _total(answer.items)
+        case Several(kind="compound" | "list"):
+            are_different = len({item.unit for item in answer.items if isinstance(item, Quantity)}) > 1
+            total = _total(answer.items) if are_different else None
             return Rule.COMPOUND.when(total is not None and _equal_quantity(total, gold))
     return None
 
@@ -281,12 +281,14 @@ def _equal_several(answer: Value, gold: Several) -> Rule | None:
         letters = [
             str(item.value) for item in gold.items if isinstance(item, Expression) and _is_letter(item)
         ]
-        return Rule.OPTIONS.when(letters and sorted(letters) == list(answer.text))
+        return Rule.OPTIONS.when(letters and sorted(letters) == sorted(answer.text))
     total = _total(gold.items) if len(gold.items) > 1 else None
     is_whole = isinstance(answer, Quantity) or (isinstance(answer, Several) and answer.kind == "compound")
     if is_whole and total is not None:  # 150 minutes for 2 hours and 30 minutes
         return Rule.COMPOUND.when(_equal(answer, total))
     items, golds = _items(answer, gold.kind == "list"), _items(gold) or gold.items
+    if items is not None and len({*golds}) == len(golds):
+        items = tuple(dict.fromkeys(items))
     if items is None:
         return _equal(answer, gold.items[0]) if len(gold.items) == 1 else None
     rule = Rule(gold.kind)
@@ -355,7 +357,7 @@ def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
         if (total := _total(gold.items)) is not None:
             return Rule.COMPOUND.when(ours is not None and _equal(ours, total))
     match answer:
-        case Expression() if (vector := _vector(answer)) is not None:
+        case Expression() if (vector := _vector(answer, len(gold.items))) is not None:
             return _equal_ordered(vector, gold)
         case Several(kind="list") if (
             gold.kind == "tuple" and (ordered := _in_order(answer, gold)) is not None
@@ -373,10 +375,9 @@ def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
         return Rule(gold.kind)
     if gold.kind == "family" and answer.items[1] == gold.items[1] == Expression(symbol("\\mathbb{Z}")):
         # k may as well be -k or k + 1
-        whole = INTEGER
-        others = (-whole, whole + 1, whole - 1, 1 - whole, -1 - whole)
+        others = (sign * INTEGER + shift for sign in (1, -1) for shift in range(-5, 6))
         return Rule.FAMILY.when(
-            any(_equal(put(answer.items[0], whole, other), gold.items[0]) for other in others)
+            any(_equal(put(answer.items[0], INTEGER, other), gold.items[0]) for other in others)
         )
     return None
 

@@ -15,21 +15,17 @@ import sympy
 
 from reward.graders.math.arithmetic import binomial, factorial, raised, repeating, root, rounded, symbol
 from reward.graders.math.nodes import Node, Nodes, Unreadable, closing, is_comma, is_sign_of, show, split
+from reward.graders.math.variants import CALLED
 from reward.graders.safe import MAX_FACTORIAL
 
+_NAMES = ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "sech", "csch")
+_INVERSE = {f"\\{name}": getattr(sympy, f"a{name}") for name in _NAMES}
 _SIMPLE = {
-    "\\sin": sympy.sin, "\\cos": sympy.cos, "\\tan": sympy.tan, "\\cot": sympy.cot, "\\sec": sympy.sec,
-    "\\csc": sympy.csc, "\\arcsin": sympy.asin, "\\arccos": sympy.acos, "\\arctan": sympy.atan,
-    "\\arccot": sympy.acot, "\\arcsec": sympy.asec, "\\arccsc": sympy.acsc, "\\sinh": sympy.sinh,
-    "\\cosh": sympy.cosh, "\\tanh": sympy.tanh, "\\coth": sympy.coth, "\\sech": sympy.sech, "\\csch": sympy.csch,
-    "\\arcsinh": sympy.asinh, "\\arccosh": sympy.acosh, "\\arctanh": sympy.atanh,
-    "\\exp": lambda value: raised(sympy.E, value),
-    "\\ln": sympy.log, "\\lg": lambda value: sympy.log(value, 10), "\\log": sympy.log, "\\arg": sympy.arg,
-    "\\sgn": sympy.sign, "cis": lambda value: sympy.exp(sympy.I * value),
-}  # fmt: skip
-_INVERSE = {
-    "\\sin": sympy.asin, "\\cos": sympy.acos, "\\tan": sympy.atan, "\\cot": sympy.acot, "\\sec": sympy.asec,
-    "\\csc": sympy.acsc, "\\sinh": sympy.asinh, "\\cosh": sympy.acosh, "\\tanh": sympy.atanh,
+    **{f"\\{name}": getattr(sympy, name) for name in _NAMES},
+    **{f"\\arc{name[1:]}": function for name, function in _INVERSE.items()},
+    "\\exp": lambda value: raised(sympy.E, value), "\\ln": sympy.log, "\\log": sympy.log,
+    "\\lg": lambda value: sympy.log(value, 10), "\\arg": sympy.arg, "\\sgn": sympy.sign,
+    "cis": lambda value: sympy.exp(sympy.I * value),
 }  # fmt: skip
 _MANY = {
     "\\gcd": lambda *values: sympy.gcd_list([*values]), "\\lcm": lambda *values: sympy.lcm_list([*values]),
@@ -41,8 +37,9 @@ _TIMES = ("\\cdot", "\\times", "*", "\\ast")
 _OVER = ("/", "\\div")
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, "\\pi": sympy.pi, "\\infty": sympy.oo, "\\imath": sympy.I}
 _DIFFERENTIALS = (Node("letter", "d"), Node("letter", "\\partial"))
-_CALLED = ("g", "h", "F", "G", "T")
 _LONGEST = 400
+_MOST_LOGARITHMS = 4
+"""Each one in an argument takes sympy several times as long to compute."""
 
 
 def parse(nodes: Sequence[Node], bound: frozenset[str] = frozenset()) -> tuple[Any, frozenset[str]]:
@@ -141,7 +138,7 @@ class _ExpressionParser:
             following = self._ahead()
             is_power = following is not None and following.kind == "sup"
             is_apart = before.kind == "sup" or before in (Node("mark", "!"), Node("letter", "i"))
-            if not is_apart and not (before.kind == "close" and is_power):  # (n-2)2^n
+            if not is_apart and not (before.kind in ("close", "binom") and is_power):  # (n-2)2^n
                 raise Unreadable(f"a number follows a value without a sign: `{node.text}`")
             return True
         if node.text == "|":
@@ -359,6 +356,8 @@ class _ExpressionParser:
         argument = self._argument(name)
         if not isinstance(argument, sympy.Expr):
             raise Unreadable(f"`{name}` of what is no number")
+        if len(argument.atoms(sympy.log)) > _MOST_LOGARITHMS:
+            raise Unreadable("it is nested too deeply")
         value = function(argument)
         return value if power is None else raised(value, self._inner(power))
 
@@ -422,7 +421,7 @@ def _is_call(name: str, inner: Sequence[Node]) -> bool:
     text = show(inner)
     if name == "P":
         return re.fullmatch(r"[A-Z](?:[,|][A-Z])*", text) is not None
-    return name in _CALLED and re.fullmatch(r"[a-z]|\d+|[nkmx][-+]\d", text) is not None
+    return name in CALLED and re.fullmatch(r"[a-z]|\d+|[nkmx][-+]\d", text) is not None
 
 
 def _is_digits(nodes: Nodes) -> bool:

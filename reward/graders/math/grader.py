@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.resources import files
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, cast
@@ -31,16 +32,7 @@ VERIFIERS = ("reading", "papers", "deepscaler", "math_verify")
 """What a task's "verifier" may name: this module's own comparison (the default), or one of the papers'."""
 _MAX_GOLD = 5_000
 _LONGEST_SHOWN = 500
-_TYPICAL = r"""
-42; -7; 3.14; 1,234; 50\%; \$5; 5\text{ cm}; 120^\circ; 1.2\times 10^{-3}; 10!; \frac{1}{2}; -\frac{3}{4}
-\dfrac{x+1}{x-1}; \sqrt{2}; 2\sqrt{3}; \sqrt[3]{5}; \frac{\sqrt{2}}{2}; 3+4i; 2-\sqrt{5}; \pi; 2\pi r
-\frac{\pi}{6}; e^{-x}; x^2; x^{n+1}; x^2+3x-4; 2x(x-1)(x+2); \frac{x^2-1}{2y}; a_n; 2^{n}-1; \log_2 3; \ln 2
-\sin x; \cos^2\theta; \tan(\alpha); |x-1|; \binom{5}{2}; (1,2); (1,2,3); [0,1]; (0,1]; (-\infty,3); [2,\infty)
-(1,2)\cup(3,4); \{1,2,3\}; 1,2,3; \emptyset; x=5; y=2x+1; x^2+y^2=4; x<3; x\ge 2; 1\le x<4; x=1,x=2; x\in[0,1]
-x\ne 0; \text{yes}; \lfloor x\rfloor; \infty; \begin{pmatrix}1&2\\3&4\end{pmatrix}
-\begin{bmatrix}1\\2\end{bmatrix}; \sum_{k=1}^{n}k; \frac{n(n+1)}{2}; \pm 3; \mathbb{R}
-\mathbb{R}\setminus[-2,2]; x
-"""
+_TYPICAL = files("reward").joinpath("data/typical_answers.txt").read_text(encoding="utf-8").splitlines()
 """Answers that are graded before workers are forked, so that sympy has imported by then what it imports late."""
 
 
@@ -140,7 +132,7 @@ def warm_up() -> None:
     """Grades typical answers, for which sympy and Python import more than at their start."""
     if sys.version_info >= (3, 12):
         import_module("_pylong")  # with it Python writes and reads integers of thousands of digits
-    for form, following in itertools.pairwise(re.split(r"; |\n", _TYPICAL.strip())):
+    for form, following in itertools.pairwise(_TYPICAL):
         for gold in (f"{form} + z", following):
             judge(form, gold)
     if find_spec("math_verify") is not None:

@@ -27,7 +27,7 @@ _TEXT = re.compile(
     r"|(?P<other>\d+(?:\.\d+)?(?:(?:st|nd|rd|th)\b)?|\.\d+|\\[A-Za-z]+|\\?.)",
     re.DOTALL,
 )
-_MAX_DEPTH = 60
+_MAX_DEPTH, _LONGEST = 60, 10_000
 _UNIT_VECTORS = ("i", "j", "k", "\\imath", "\\jmath")
 _KINDS = {
     **dict.fromkeys("+-*/:|.", "sign"), **dict.fromkeys("=<>", "relation"), **dict.fromkeys(",;", "comma"),
@@ -48,6 +48,7 @@ _KNOWN = frozenset().union(
 _INVISIBLE_IN_TEXT = commands.TEXTS | commands.APPEARANCE | commands.WRAPPERS
 _LEAD = (
     Node("relation", "\\approx"), Node("relation", "\\sim"), Node("relation", "\\simeq"), Node("sign", ":"),
+    Node("relation", "\\Rightarrow"), Node("sign", "\\therefore"),
 )  # fmt: skip
 """Signs in front that say nothing about the value: `~12`, `: 12`."""
 
@@ -57,6 +58,8 @@ def read(box: str) -> Nodes:
 
     Example: read(r"\dfrac12") -> (Node("frac", parts=((Node("number", "1"),), (Node("number", "2"),))),)
     """
+    if len(box) > _LONGEST:
+        raise Unreadable("it is too long")
     return _trimmed(_PageParser(_one_spelling(box)).everything())
 
 
@@ -65,42 +68,21 @@ _TABLES = json.loads(files("reward").joinpath("data/characters.json").read_text(
 CHARACTERS: dict[str, str] = _TABLES["latex"]
 """Characters beyond ASCII, and the LaTeX for what they show."""
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋ₙ"
-_TO_LATEX = str.maketrans(CHARACTERS | dict(zip(_RAISED + _LOWERED, 2 * "0123456789+-n", strict=True)))
+_STYLED = (*range(0x1D400, 0x1D800), *range(0xFF10, 0xFF1A))
+"""Letters in italics and the like, and wide digits."""
+_TO_LATEX = str.maketrans(
+    {chr(code): unicodedata.normalize("NFKC", chr(code)) for code in _STYLED}
+    | CHARACTERS
+    | dict(zip(_RAISED + _LOWERED, 2 * "0123456789+-n", strict=True))
+)
 _CHINESE: dict[str, str] = _TABLES["chinese_units"]
 _CHINESE_UNIT = re.compile(
     rf"(?<=[\d}}])\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(_CHINESE)})\s*\}}|({'|'.join(_CHINESE)}))\s*$"
 )
 """A unit behind the number."""
-_HEDGE = "(?i:exactly|approximately|approx|about|around|roughly)"
-_GAP = r"(?:[\s~]|\\[,;:! ])*+"
-_TYPED = [
-    (re.compile(typed), meant)
-    for typed, meant in (
-        (r"(?<![\s\\])\s*+\\[\s\\]*+$", ""),  # a line break
-        (r"^(\*\*|`)([^*`]+)\1$", r"\2"),  # Markdown
-        (r"(?<!\\)[,;~]\s*$", ""),
-        (f"([{_RAISED}]+)", r"^{\1}"),
-        (f"([{_LOWERED}]+)", r"_{\1}"),
-        ("<=", r"\\le "),
-        (">=", r"\\ge "),
-        (r" !=|\\not\s*=", r"\\ne "),
-        (r"\\not\s*\\in\b", r"\\notin "),
-        (r"\.\.\.+", r"\\ldots "),
-        (r"(?<=\d)(?:\{,\}|,\\!|\\[,;]|,?\{\\,\})\s*(?=\d{3}(?!\d))", ""),  # between thousands
-        (r"√\s*(?:\(([^()]*)\)|\{([^{}]*)\}|(\d+(?:\.\d+)?|[A-Za-z]))", r"\\sqrt{\1\2\3}"),
-        (r"(?<=\d)\.(\d*)\((\d+)\)", r".\1\\overline{\2}"),  # 0.1(6)
-        (rf"(?<=\d){_GAP}x{_GAP}(?=\d+{_GAP}\^)", r"\\times "),
-        (r"(?<![\d.])(\d+) (?!\d{3} ?/)(\d+) ?/ ?(\d+)(?!\.?\d)", r"\1\\frac{\2}{\3}"),
-        (rf"^(\\text\{{)?{_GAP}{_HEDGE}\b(?!\}}?$)\.?[\s~]*", r"\1"),
-        (r"(?:(?<![\s~])[\s~]++|(?<=.\\text\{))only(?=\s*\}?$)", ""),
-        (
-            rf"(?<!^)\(([^()]*?(?:\\in\b|∈){_GAP}(?:\\mathbb\s*\{{?[ZN]\}}?|[ℤℕ])){_GAP}(?:\\right)?\)$",
-            r", \1",
-        ),
-        (r"(?<!^)\(\s*((?:\\text\{\s*)?or\b[^()]*?)(?:\\right)?\)(\}?)$", r" \1\2"),
-        (r"\\overline\s*\{\s*([A-Z]{2})\s*\}", r"\1"),
-    )
-]
+_LINES = files("reward").joinpath("data/typing.txt").read_text(encoding="utf-8").splitlines()
+_PAIRS = (line.partition(" =>") for line in _LINES if line and not line.startswith("#"))
+_TYPED = [(re.compile(typed), meant.strip()) for typed, _, meant in _PAIRS]
 """Ways to type what LaTeX has a command for, or what says nothing about the value."""
 
 
@@ -233,6 +215,7 @@ class _PageParser:
         elif name in commands.ACCENTS:
             below = _trimmed(self._argument())
             is_unit = name in ("vec", "hat") and len(below) == 1 and below[0].text in _UNIT_VECTORS
+            below = (Node("letter", below[0].text.strip("\\")[0]),) if is_unit else below
             found.append(Node("accent", "\\hat" if is_unit else f"\\{name}", (below,)))
         elif name in ("mod", "bmod"):
             found.append(Node("word", "mod"))
@@ -314,8 +297,7 @@ class _PageParser:
         _drop_spaces(found)
         self._skip_spaces()
         kind = "sup" if sign == "^" else "sub"
-        if found and found[-1].kind == kind:
-            raise Unreadable("two exponents or two indices follow one another")
+        is_second = bool(found) and found[-1].kind == kind
         if match := self._take(r"[-+]?\d+"):  # 2^10 is meant as 2^{10}
             inner = _PageParser(match[0], self._depth + 1).everything()
         else:
@@ -325,6 +307,8 @@ class _PageParser:
         shown = "".join(node.text for node in inner)
         if sign == "^" and inner == [Node("sign", "\\circ")]:
             found.append(Node("mark", "^\\circ"))
+        elif is_second:
+            raise Unreadable("two exponents or two indices follow one another")
         elif sign == "^" and all(node == Node("mark", "'") for node in inner):
             found.extend(inner)
         elif not (sign == "^" and found and found[-1].kind == "number" and shown in commands.ORDINALS):
@@ -361,6 +345,7 @@ class _PageParser:
         if name == "operatorname":
             if not content.isalpha():
                 raise Unreadable(f"`{content}` is no function")
+            content = commands.SYNONYMS.get(content, content)
             return [Node("function", f"\\{content}" if content in commands.FUNCTIONS else content)]
         if name == "mathrm" and content.strip() in ("i", "e", "d"):  # mathematics set upright, no unit
             return [Node("letter", content.strip())]

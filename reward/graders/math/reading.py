@@ -17,7 +17,7 @@ import sympy
 
 from reward.graders.math import expression, page, quantities, units, variants, words
 from reward.graders.math.arithmetic import INTEGER, SYMPY_ERRORS, symbol
-from reward.graders.math.commands import CURRENCY_SIGNS
+from reward.graders.math.commands import CURRENCY_SIGNS, RELATION_SIGNS
 from reward.graders.math.nodes import (
     Node,
     Nodes,
@@ -30,7 +30,7 @@ from reward.graders.math.nodes import (
     split,
     stripped,
 )
-from reward.graders.math.sets import EMPTY, REALS, complement
+from reward.graders.math.sets import EMPTY, REALS, difference
 from reward.graders.math.spelled import spelled
 from reward.graders.math.tokens import JOINING, is_noun, plain, tokens
 from reward.graders.math.values import (
@@ -54,22 +54,15 @@ from reward.graders.math.values import (
 from reward.graders.safe import is_cheap
 
 _SETS: dict[str, Value] = {"\\mathbb{R}": REALS, "\\emptyset": EMPTY}
-_RELATIONS = {
-    "=": "=", "<": "<", ">": ">", "\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\approx": "~", "\\equiv": "==",
-    "\\in": "in", "\\notin": "not in", "\\sim": "~", "\\simeq": "~", "\\cong": "cong", "\\propto": "propto",
-    "\\subset": "subset", "\\subseteq": "subseteq", "\\supset": "supset", "\\supseteq": "supseteq",
-    "\\rightarrow": "->", "\\Rightarrow": "=>", "\\leftarrow": "<-", "\\Leftrightarrow": "<=>", "\\mapsto": "|->",
-    "\\perp": "perp", "\\parallel": "parallel", "\\ll": "<<", "\\gg": ">>",
-}  # fmt: skip
-_CURRENCIES = ("$", *CURRENCY_SIGNS)
+_CURRENCIES = ("$", *CURRENCY_SIGNS, "USD", "EUR", "GBP", "INR", "Rs")
 _LABEL = re.compile(r"\(?(?:([A-H])|[a-h]|\d|i{1,3})\)|([A-H])[.:]")
 _APART = ("space", "wide", "word", "number", "frac", "sqrt")
 """Kinds of nodes that a label without words may stand in front of."""
 _IN_WORDS = ("word", "space", "letter")
 _IN_NAME = ("letter", "sub", "mark", "sup")
-_IN_CALL = ("letter", "number", "comma", "space", "open", "close")
+_IN_CALL = ("letter", "number", "comma", "space", "open", "close", "relation")
 """Kinds of nodes in the name of a function, and in the brackets behind it."""
-_MOST_ITEMS = 60
+_MOST_ITEMS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +93,7 @@ def read(text: str) -> Reading:
     electrons = words.configuration(text) or words.configuration(plain(nodes) or "")
     if electrons is not None:  # 1s^22s^2 has no exponent 22
         return Reading(Text("formula", electrons), electrons)
-    if not is_cheap(shown):
+    if not is_cheap(shown.partition("=")[2] if shown.startswith("\\int") else shown):
         return Reading(Text("page", shown), shown, "it is too expensive to compute")
     try:
         return Reading(_whole_value(nodes), shown)
@@ -117,8 +110,13 @@ def _whole_value(nodes: Nodes) -> Value | Ambiguous:
     if isinstance(value, Number) and any(map(is_comma, nodes)):
         pairs = ((node, Node("space", " ")) if is_comma(node) else (node,) for node in nodes)
         return Ambiguous(value, _value(itertools.chain.from_iterable(pairs)), "comma")
-    decimal = variants.with_decimal_logarithms(nodes)
-    return Ambiguous(value, _value(decimal), "logarithm") if decimal != nodes else value
+    if re.fullmatch(r"-?\d+,\d+", show(nodes)):  # 0,75
+        return Ambiguous(value, Number(sympy.Rational(show(nodes).replace(",", "."))), "comma")
+    other = variants.with_other_notation(nodes)
+    try:
+        return Ambiguous(value, _value(other), "notation") if other != nodes else value
+    except Unreadable:
+        return value
 
 
 def _value(nodes: Iterable[Node]) -> Value:
@@ -127,7 +125,7 @@ def _value(nodes: Iterable[Node]) -> Value:
         raise Unreadable("a part is missing")
     if len(nodes) == 1 and nodes[0].kind == "word" and len(nodes[0].text) == 1 and nodes[0].text.isalpha():
         nodes = [Node("letter", nodes[0].text)]
-    if (found := _labelled(nodes) or spelled(nodes)) is not None:
+    if (found := _labelled(nodes) or _twice(nodes) or spelled(nodes)) is not None:
         return found
     return _statement(tokens(nodes))
 
@@ -158,10 +156,28 @@ def _labelled(nodes: Sequence[Node]) -> Value | None:
     return None
 
 
+def _twice(nodes: Sequence[Node]) -> Value | None:
+    """Returns both forms of a number that words or a percentage in brackets repeat: 12 (twelve), 1/2 (50%)."""
+    place = next((at for at, node in enumerate(nodes) if node.text == "("), 0)
+    front, inner = nodes[:place], nodes[place + 1 : -1]
+    texts = [plain(part) or "" for part in (front, inner)]
+    is_second = any(words.number(text) is not None for text in texts) or texts[1].endswith("%")
+    if not front or nodes[-1].text != ")" or not is_second:
+        return None
+    return Several("or", (_value(front), _value(inner)))
+
+
 # ------------------------------------------------------------------------------------- several values and relations
 def _statement(nodes: Sequence[Node]) -> Value:
     """Reads alternatives, conditions and lists, then relations."""
     nodes = stripped(nodes)
+    lead = [*itertools.takewhile(lambda node: node.kind in ("word", "space"), nodes)]
+    front, rest = plain(lead) or "", nodes[len(lead) :]
+    is_label = front and rest and rest[0].text == ":"
+    if rest and words.is_name(front) and (is_label or re.search(r"\b(?:is|are|equals|either)$", front)):
+        return _value(rest[1:] if is_label else rest)  # The area is 12, Total: 6
+    if len(parts := split(nodes, lambda node: node.text == ";")) > 1 and Node("comma", ",") in nodes:
+        return Several("list", tuple(map(_tuple, parts)))  # p = 5, q = 2; p = 7, q = 2
     if len(alternatives := split(nodes, is_word_of("or"), is_sign_of("\\lor"))) > 1:
         return Several("or", tuple(_value(part) for part in alternatives))
     if len(condition := split(nodes, is_word_of(*variants.CONDITIONS))) > 1:
@@ -179,6 +195,14 @@ def _statement(nodes: Sequence[Node]) -> Value:
     if len(parts) == 1:
         return _relation(parts[0])
     return _family(tuple(_value(part) for part in parts))
+
+
+def _tuple(nodes: Sequence[Node]) -> Value:
+    match _value(nodes):
+        case Several(kind="list", items=items):
+            return Several("tuple", items, "()")
+        case value:
+            return value
 
 
 def _membership(nodes: Sequence[Node]) -> Value:
@@ -209,8 +233,8 @@ def _relation(nodes: Sequence[Node]) -> Value:
         level += (node.kind == "open") - (node.kind == "close")
         if level or node.kind != "relation" or node.text == "\\mid":
             sides[-1].append(node)
-        elif node.text in _RELATIONS:
-            signs.append(_RELATIONS[node.text])
+        elif node.text in RELATION_SIGNS:
+            signs.append(RELATION_SIGNS[node.text])
             sides.append([])
         else:
             raise Unreadable(f"`{node.text}` is no relation of an answer")
@@ -219,7 +243,10 @@ def _relation(nodes: Sequence[Node]) -> Value:
         return term if modulus is None else Relation((term,), (), modulus)
     if signs[0] in ("=", "~") and not stripped(sides[0]) and len(sides) == 2:
         return _term(sides[1])  # = 5
-    return Relation(tuple(_side(side) for side in sides), tuple(signs), modulus)
+    front = _side(sides[0])
+    if signs[0] == "=" and front in (Number(sympy.E), Number(sympy.I)):
+        front = Expression(symbol(show(sides[0])))  # e = 1/2, an eccentricity
+    return Relation((front, *map(_side, sides[1:])), tuple(signs), modulus)
 
 
 def _modulus(nodes: list[Node]) -> tuple[list[Node], Value | None]:
@@ -238,6 +265,11 @@ def _modulus(nodes: list[Node]) -> tuple[list[Node], Value | None]:
 def _side(nodes: Sequence[Node]) -> Value:
     """Reads a side of a relation, which may be a name: x(t), P_1(2), Area, an angle."""
     nodes = stripped(nodes)
+    is_standard = Node("mark", "^\\circ") in nodes and all(
+        node.kind in (*_IN_NAME, "space") for node in nodes
+    )
+    if nodes and (nodes[0].text == "\\int" or (nodes[0].kind == "letter" and is_standard)):
+        return Expression(symbol(show(nodes)))
     start = next((place for place, node in enumerate(nodes) if node.kind == "open"), 0)
     if start and closing(nodes[start:]) == len(nodes) - start - 1 and nodes[-1].text == ")":
         name, inner = nodes[:start], stripped(nodes[start + 1 : -1])
@@ -250,8 +282,8 @@ def _side(nodes: Sequence[Node]) -> Value:
     try:
         return _term(nodes)
     except Unreadable:
-        if nodes and not _has_numbers(nodes):
-            return Text("page", show(nodes))  # a name: Area, A \\cap B, f(x)_{\\max}
+        if nodes and (not _has_numbers(nodes) or nodes[0].kind == "open"):
+            return Text("page", show(nodes))  # a name: Area, A \\cap B, f(x)_{\\max}, (f \\circ g)(2)
         raise
 
 
@@ -338,7 +370,7 @@ def _set(inner: list[Node]) -> Value:
     if any(map(is_word_of("or"), inner)):
         raise Unreadable("a set of alternatives")
     items = split(variants.with_commas(inner), is_comma) if inner else []
-    return Several("set", tuple(_value(item) for item in items))
+    return Several("set", tuple(dict.fromkeys(map(_value, items))))
 
 
 def _union(nodes: list[Node]) -> Value | None:
@@ -346,8 +378,7 @@ def _union(nodes: list[Node]) -> Value | None:
         return Union(tuple(itertools.chain.from_iterable(_sets(_term(part)) for part in parts)))
     if len(sides := split(nodes, is_sign_of("\\setminus"))) != 2:
         return None
-    whole, without = (_term(side) for side in sides)
-    found = complement(without) if whole == REALS else None
+    found = difference(*map(_term, sides))
     if found is None:
         raise Unreadable("a difference of sets is left to carry out")
     return found

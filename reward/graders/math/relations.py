@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 
 from reward.graders.math import words
-from reward.graders.math.equality import constant_ratio
+from reward.graders.math.equality import constant_ratio, is_at_most
 from reward.graders.math.rules import Rule
 from reward.graders.math.values import Expression, Number, Quantity, Ratio, Relation, Several, Text, Value
 
@@ -35,7 +35,8 @@ def is_name(value: Value) -> bool:
         case Text(kind="words" | "name"):
             return words.is_name(value.text)
         case Text(kind="page"):
-            return not re.search(r"\d", value.text) and words.is_name(re.sub(r"[^A-Za-z']+", " ", value.text))
+            bare = re.sub(r"\(.*\)", "", value.text)  # (f \\circ g)(2)
+            return not re.search(r"\d", bare) and words.is_name(re.sub(r"[^A-Za-z']+", " ", bare))
         case Several(kind="tuple" | "list", items=items):
             names = [
                 str(item.value) for item in items if isinstance(item, Expression) and item.value.is_Symbol
@@ -50,7 +51,7 @@ def _is_plain(value: Any) -> bool:
     if value.is_Symbol or isinstance(value, sympy.core.function.AppliedUndef):
         return True
     if isinstance(value, sympy.Abs):
-        return not value.args[0].is_Symbol and _is_plain(value.args[0])
+        return len(str(value.args[0])) > 1 and _is_plain(value.args[0])
     powers = value.as_powers_dict() if value.is_Mul else {}
     if not powers or not all(base.is_Symbol for base in powers):
         return False
@@ -70,8 +71,8 @@ def names_a_number(value: Value) -> bool:
     if value.pending:
         return True  # \gcd(a, b)
     function = value.value
-    if function.is_Pow and function.base.is_Symbol and function.base.name.startswith("\\|"):
-        return True  # |v|^2
+    if function.is_Pow and function.base.is_Symbol and re.match(r"\\|[Rrs]$", function.base.name):
+        return True  # \sigma^2, R^2, |v|^2; x^2 = 5 is not yet x
     is_of_a_name = isinstance(function, _NAMED_FUNCTIONS) and function.args[0].is_Symbol
     return len(function.free_symbols) > 1 or is_of_a_name
 
@@ -95,20 +96,34 @@ def same_name(one: Value, other: Value, equal: Equal) -> bool:
 # ------------------------------------------------------------------------------------- chains
 def value_of_chain(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
     """Compares an equation or chain with a gold that is no relation: every side but names must be right."""
+    if chain.signs == ("in",):
+        members = named(chain)
+        return Rule.VALUE_OF_A_NAME.when(isinstance(members, Several) and equal(members, gold))
     if not {*chain.signs} <= {"=", "~"}:
         return None
     sides: list[Value] = []
     if isinstance(gold, Text) or (isinstance(gold, Expression) and str(gold.value) in OPTIONS):
         sides = [*chain.sides]
     else:
-        names = names_a_number if isinstance(gold, Number | Quantity) else is_name
+        names = is_name if isinstance(gold, Expression) else names_a_number
+        own, known = map(_symbols, (chain.sides[0], gold))
         for place, side in enumerate(chain.sides):
             is_last = place == len(chain.sides) - 1
             if (names(side) and not is_last) or (is_name(side) and is_last and sides):
                 continue
-            if not (sides and chain.signs[place - 1] == "~" and _is_rounding(side, sides[-1])):
+            is_formula = _symbols(side) - known and not _symbols(side) & own
+            if is_formula and place and not (is_last or sides) and is_name(chain.sides[0]):
+                continue  # A = \\pi r^2 = 25\\pi
+            rounding = _rounding(side, sides[-1]) if sides and chain.signs[place - 1] == "~" else None
+            if rounding is None:
                 sides.append(side)
+            elif rounding and equal(side, gold):
+                sides[-1] = side
     return Rule.VALUE_OF_A_CHAIN.when(sides and all(equal(side, gold) for side in sides))
+
+
+def _symbols(value: Value) -> set[Any]:
+    return value.value.free_symbols if isinstance(value, Expression) else set()
 
 
 def residue(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
@@ -120,14 +135,15 @@ def residue(chain: Relation, gold: Value, equal: Equal) -> Rule | None:
     return Rule.RESIDUE.when(is_in_range and equal(chain.sides[-1], gold))
 
 
-def _is_rounding(side: Value, value: Value) -> bool:
-    """Whether a decimal behind `about` may be a rounding of the value before it, which counts."""
-    if not (isinstance(side, Number) and isinstance(value, Number)):
-        return False
-    if side.places is None or value.value.is_Integer:
-        return False
+def _rounding(side: Value, value: Value) -> bool | None:
+    """Whether a value rounds to the side behind `about`; False if the side may be a rougher one, None if it is none."""
+    side = side.size if isinstance(side, Quantity) else side
+    if not (isinstance(side, Number) and isinstance(value, Number)) or value.value.is_Integer:
+        return None
+    if is_at_most(side.value - value.value, sympy.Rational(10) ** -(side.places or 0) / 2):
+        return True
     ratio = sympy.N(side.value / value.value)
-    return bool(ratio.is_real and 0.1 < ratio < 10)
+    return False if side.places is not None and ratio.is_real and 0.1 < ratio < 10 else None
 
 
 # ------------------------------------------------------------------------------------- two relations

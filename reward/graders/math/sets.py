@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import sympy
 
-from reward.graders.math.nodes import Unreadable
 from reward.graders.math.relations import Equal, is_name, same_name, turned
 from reward.graders.math.rules import Rule
 from reward.graders.math.values import Expression, Interval, Number, Relation, Several, Union, Value
@@ -20,7 +19,7 @@ from reward.graders.math.values import Expression, Interval, Number, Relation, S
 REALS = Interval(Number(-sympy.oo), Number(sympy.oo), "()")
 EMPTY = Several("set", ())
 _BRACKETS = {"<": "()", "<=": "[]"}
-_MAX_ITEMS = 60
+_MOST_PARTS, _MOST_ITEMS = 60, 128
 Parts = list[Interval | Several]
 
 
@@ -32,24 +31,16 @@ class RealSet:
     name: Value | None = None
 
 
-def without_points(points: Sequence[Value]) -> Union:
-    """Returns the real numbers but for some of them. Raises Unreadable unless these are real numbers."""
-    ends = [point.value for point in points if isinstance(point, Number) and point.value.is_real]
-    if len(ends) < len(points):
-        raise Unreadable("a set without what is no number")
-    edges = [-sympy.oo, *sorted(ends, key=lambda value: value.evalf(30)), sympy.oo]
-    return Union(tuple(Interval(Number(low), Number(high), "()") for low, high in itertools.pairwise(edges)))
-
-
-def complement(value: Value) -> Union | None:
-    """Returns the real numbers outside of a set whose ends are numbers; None for any other set."""
-    found = as_set(value)
-    inner = _to_sympy(found.parts) if found is not None else None
-    return None if inner is None else Union(tuple(_from_sympy(sympy.S.Reals - inner)))
+def difference(whole: Value, without: Value) -> Union | None:
+    """Returns what one set has and another has not; None unless their ends are numbers."""
+    outer, inner = (_to_sympy(found.parts) if found else None for found in map(as_set, (whole, without)))
+    return None if outer is None or inner is None else Union(tuple(_from_sympy(outer - inner)))
 
 
 def _to_sympy(parts: Parts) -> sympy.Set | None:
     """Returns a set as one of sympy; None unless its ends and points are real numbers."""
+    if len(parts) > _MOST_PARTS:
+        return None
     sets: list[sympy.Set] = []
     for part in parts:
         values = part.items if isinstance(part, Several) else (part.low, part.high)
@@ -58,7 +49,7 @@ def _to_sympy(parts: Parts) -> sympy.Set | None:
             return None
         if isinstance(part, Several):
             sets.append(sympy.FiniteSet(*numbers))
-        elif not sympy.N(numbers[0] - numbers[1]).is_negative:
+        elif not sympy.N(numbers[0] - numbers[1]).is_extended_negative:
             return None
         else:
             sets.append(sympy.Interval(*numbers, part.brackets[0] == "(", part.brackets[1] == ")"))
@@ -95,16 +86,26 @@ def as_set(value: Value) -> RealSet | None:
         case Several(kind="or" | "list" as kind):
             if not all(isinstance(item, Relation | Interval | Union) for item in value.items):
                 return None
-            return _joined([as_set(item) for item in value.items], kind)
+            sets = [as_set(item) for item in value.items]
+            if kind == "or" and any(sets):  # x = 0 or x > 1
+                sets = [one or _point(item) for one, item in zip(sets, value.items, strict=True)]
+            return _joined(sets, kind)
         case Relation(modulus=None, signs=("in",), sides=(name, inner)) if is_name(name):
             found = as_set(inner)
             return None if found is None else RealSet(found.parts, name)
         case Relation(modulus=None, signs=("!=",), sides=(name, right)) if is_name(name):
             points = right.items if isinstance(right, Several) else (right,)
-            are_numbers = all(isinstance(point, Number) and point.value.is_real for point in points)
-            return RealSet([*without_points(points).parts], name) if are_numbers else None
+            union = difference(REALS, Several("set", tuple(points)))
+            return None if union is None else RealSet([*union.parts], name)
         case Relation(modulus=None):
             return _solved(value)
+    return None
+
+
+def _point(value: Value) -> RealSet | None:
+    match value:
+        case Relation(signs=("=",), sides=(name, Number() as number)) if is_name(name):
+            return RealSet([Several("set", (number,))], name)
     return None
 
 
@@ -116,18 +117,14 @@ def _joined(sets: Sequence[RealSet | None], kind: str) -> RealSet | None:
         return None
     if kind == "or":
         return RealSet([part for one in found for part in one.parts], names[0])
-    lines = [part for one in found for part in one.parts if isinstance(part, Interval)]
-    lower = [line for line in lines if not is_infinite(line.low)]
-    upper = [line for line in lines if not is_infinite(line.high)]
+    sets = [_to_sympy(one.parts) for one in found]
     if (
-        names[0] is None
-        or not len(found) == len(lines) == 2
-        or not len(lower) == len(upper) == 1
-        or lower == upper
+        None not in sets
+        and names[0] is not None
+        and (common := sympy.Intersection(*sets)) is not sympy.S.EmptySet
     ):
-        return None
-    brackets = lower[0].brackets[0] + upper[0].brackets[1]
-    return RealSet([Interval(lower[0].low, upper[0].high, brackets)], names[0])
+        return RealSet(_from_sympy(common), names[0])
+    return None
 
 
 def _solved(relation: Relation) -> RealSet | None:
@@ -145,16 +142,27 @@ def _solved(relation: Relation) -> RealSet | None:
             return RealSet([Interval(negative, high, f"({last}")], name)
         case (low, name) if is_name(name) and not _holds(low, name):
             return RealSet([Interval(low, positive, f"{first})")], name)
-        case (Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,))), Number(value=size)) if (
-            size.is_positive
-        ):
-            return RealSet([Interval(Number(-size), Number(size), _BRACKETS[signs[0]])], Expression(symbol))
-        case (Number(value=size), Expression(value=sympy.Abs(args=(sympy.Symbol() as symbol,)))) if (
-            size.is_positive
-        ):
-            below = Interval(negative, Number(-size), f"({last}")
-            return RealSet([below, Interval(Number(size), positive, f"{first})")], Expression(symbol))
+        case (Expression(value=sympy.Abs() as size), Number(value=high)):
+            return _absolute(size, sympy.Interval(0, high, False, last == ")"))
+        case (Number(value=low), Expression(value=sympy.Abs() as size)):
+            return _absolute(size, sympy.Interval(low, sympy.oo, first == "(", True))
+        case (Number(value=low), Expression(value=sympy.Abs() as size), Number(value=high)):
+            return _absolute(size, sympy.Interval(low, high, first == "(", last == ")"))
     return None
+
+
+def _absolute(size: Any, values: sympy.Set) -> RealSet | None:
+    """Returns where the absolute value of a linear function takes positive values in an interval."""
+    (inner,), symbols = size.args, size.free_symbols
+    if len(symbols) != 1 or not isinstance(values, sympy.Interval) or not values.start.is_nonnegative:
+        return None
+    (symbol,) = symbols
+    slope, shift = sympy.diff(inner, symbol), inner.subs(symbol, 0)
+    if not slope.is_Rational:
+        return None
+    mirrored = sympy.imageset(symbol, -symbol, values)
+    found = sympy.imageset(symbol, (symbol - shift) / slope, sympy.Union(values, mirrored))
+    return RealSet(_from_sympy(found), Expression(symbol))
 
 
 def _holds(value: Value, name: Value) -> bool:
@@ -195,7 +203,7 @@ def _same_part(answer: Value, gold: Value, equal: Equal) -> bool:
 
 def paired(ours: Sequence[Value], golds: Sequence[Value], same: Callable[[Value, Value], object]) -> bool:
     """Whether each of the golds matches another one of ours."""
-    if len(ours) != len(golds) or len(golds) > _MAX_ITEMS:
+    if len(ours) != len(golds) or len(golds) > _MOST_ITEMS:
         return False
     left = [*ours]
     for gold in golds:

@@ -148,5 +148,6 @@ def _numeral(nodes: Sequence[Node]) -> Text | None:
     body = nodes[1:-2] if len(nodes) > 3 and (nodes[0].text, nodes[-2].text) == ("(", ")") else nodes[:-1]
     digits, base = (plain(part) or "" for part in (body, nodes[-1].parts[0]))
     base = str(words.number(base)) if base.isalpha() else base
-    is_numeral = re.fullmatch(r"-?[0-9A-F ]*\d[0-9A-F ]*", digits) and base.isdigit()
+    digits = digits.upper() if base == "16" else digits
+    is_numeral = re.fullmatch(r"-?[0-9A-F ]*\d[0-9A-F. ]*", digits) and base.isdigit()
     return Text("numeral", f"{digits.replace(' ', '')}_{base}") if is_numeral else None

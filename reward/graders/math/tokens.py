@@ -11,28 +11,16 @@ import re
 from collections.abc import Iterable, Sequence
 
 from reward.graders.math import units, words
-from reward.graders.math.commands import names
+from reward.graders.math.commands import PLAIN, TYPED_FUNCTIONS, names
 from reward.graders.math.nodes import Node, Unreadable, closing, stripped
 
 JOINING = names("and or if for when where by to minus plus times mod with than as")
 """Words that join values. In a product of letters they stand only between spaces."""
-_FUNCTIONS = (
-    "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc", "log", "exp", "gcd",
-    "lcm", "max", "min", "det", "ln", "lg",
-)  # fmt: skip
 _GREEK = names("pi infty alpha beta gamma delta theta lambda sigma omega phi rho tau epsilon")
 _NAMED = {"infinity": "\\infty", "oo": "\\infty"} | {name: f"\\{name}" for name in _GREEK}
 _ROOTS = ("sqrt", "cbrt")
 _SHORT_NOUNS = ("BC", "AD", "BCE", "CE", "up")
 _VOWELS = frozenset("aeiouyAEIOUY")
-_COMMON = names(
-    "yes no not the odd even one two six ten men day sum all any none true red blue cat dog max min"
-)
-"""Words of answers that could also be products of letters."""
-_PLAIN = {
-    "\\mu": "µ", "\\Omega": "Ω", "\\cdot": "·", "\\times": "×", "^\\circ": "°", "\\%": "%", "\\rightarrow": "->",
-    "\\rightleftharpoons": "<->", "\\bullet": "·", "\\{": "{", "\\}": "}",
-}  # fmt: skip
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:( )\d{3}(?: \d{3})*|(?:,\d{3})+)(?:\.\d+)?(?![\d,]| \d)", re.ASCII)
 _SCIENTIFIC = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(?:E([+-]?)(\d{1,3})|e([+-]?)(\d{1,3}))(?![\w.])", re.ASCII)
 _LONGEST_TEXT = 300
@@ -54,7 +42,7 @@ def plain(nodes: Iterable[Node]) -> str | None:
             case "frac" | "binom" | "sqrt" | "accent" | "mod" | "group" | "matrix" | "cell" | "function":
                 return None
             case _:
-                found += _PLAIN.get(node.text, node.text)
+                found += PLAIN.get(node.text, node.text)
         if "\\" in found or len(found) > _LONGEST_TEXT:
             return None
     return found.strip()
@@ -74,7 +62,7 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
             found += _run(rest[:end], found, rest[end:])
         else:
             length, node = 1, rest[0]
-            is_function = node.kind == "word" and node.text in (*_FUNCTIONS, "cis")
+            is_function = node.kind == "word" and node.text in (*TYPED_FUNCTIONS, "cis")
             if is_function and not (behind_number(found) and units.parse(node.text) is not None):
                 node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
             if not (node.kind == "word" and _is_ordinal(before, node.text)):
@@ -137,7 +125,7 @@ def _run(run: Sequence[Node], before: Sequence[Node], after: Sequence[Node]) -> 
         return [Node("letter", _NAMED[text])]
     if text in _ROOTS:
         return [Node("function", text)]
-    for name in _FUNCTIONS:
+    for name in TYPED_FUNCTIONS:
         if text == name or (text.startswith(name) and len(text) == len(name) + 1 and len(name) > 2):  # sinx
             return [Node("function", f"\\{name}"), *run[len(name) :]]
     is_apart = not (after and after[0].kind in ("sup", "sub", "mark"))
@@ -158,7 +146,9 @@ def behind_number(nodes: Sequence[Node]) -> bool:
 
 def is_noun(text: str) -> bool:
     """Whether letters behind a number and a space are a word: 20 apples, 500 BC."""
-    is_long = len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text) and text not in _FUNCTIONS
+    is_long = (
+        len(text) > 3 and text.islower() and not _VOWELS.isdisjoint(text) and text not in TYPED_FUNCTIONS
+    )
     return is_long or text in _SHORT_NOUNS
 
 
@@ -177,7 +167,7 @@ def is_phrase(text: str) -> bool:
         return False
     if text in ("no", "No") or not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[' -])*", text):
         return text in ("no", "No")
-    if all(is_word(piece) or piece.lower() in _COMMON for piece in pieces):
+    if all(is_word(piece) or piece.lower() in words.COMMON for piece in pieces):
         return True
     are_words = all((len(piece) > 1 and not _VOWELS.isdisjoint(piece)) or piece in "aI" for piece in pieces)
     return len(pieces) > 1 and are_words and any(len(piece) > 2 for piece in pieces)

@@ -7,6 +7,7 @@ their own. So are °C and °F, except in products: one kelvin more is one degree
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -19,28 +20,15 @@ from reward.graders.math.commands import names
 
 _LONGEST = 100
 """Texts longer than this many characters are no unit."""
-_SIZES = {
-    "f": -15, "p": -12, "n": -9, "u": -6, "μ": -6, "m": -3, "c": -2, "d": -1, "da": 1, "h": 2, "k": 3, "K": 3, "M": 6,
-    "G": 9, "T": 12, "P": 15, "E": 18,
-    "yocto": -24, "zepto": -21, "atto": -18, "femto": -15, "pico": -12, "nano": -9, "micro": -6, "milli": -3,
-    "centi": -2, "deci": -1, "deca": 1, "deka": 1, "hecto": 2, "kilo": 3, "mega": 6, "giga": 9, "tera": 12, "peta": 15,
-    "exa": 18,
-}  # fmt: skip
+_NAMES = json.loads(files("reward").joinpath("data/unit_names.json").read_text(encoding="utf-8"))
+_SIZES: dict[str, int] = _NAMES["sizes"]
 _SYMBOL_PREFIXES = tuple(prefix for prefix in _SIZES if len(prefix) < 3 and prefix not in "PE")
 _WORD_PREFIXES = tuple(prefix for prefix in _SIZES if len(prefix) > 2)
 
 _TABLE = files("reward").joinpath("data/units.txt").read_text(encoding="utf-8")
-_JOINED = {
-    "Nm": "N m", "kNm": "kN m", "Ns": "N s", "Js": "J s", "Jkg": "J kg", "kJkg": "kJ kg", "Jmol": "J mol",
-    "kJmol": "kJ mol", "Pas": "Pa s", "kgm": "kg m", "kgms": "kg m s", "Wm": "W m", "Vm": "V m", "Vs": "V s",
-    "As": "A s", "Ah": "A h", "mAh": "mA h", "Am": "A m", "Cm": "C m", "Tm": "T m", "Ωm": "Ω m", "ms": "m s",
-    "kmh": "km h", "gmol": "g mol", "gcm": "g cm", "molL": "mol L",
-}  # fmt: skip
+_JOINED: dict[str, str] = _NAMES["joined"]
 """Symbols written without a space between them, where they are no unit of their own."""
-_BARE = names(
-    "cm mm km kg lbs Hz kHz MHz GHz Pa kPa MPa eV keV MeV GeV kJ MJ kW MW kV mL kcal dB kB KB MB GB TB kN MN mol mmol "
-    "ft yd lb oz"
-)
+_BARE = names(" ".join(_NAMES["bare"]))
 """Symbols that nobody writes for a product of variables; nm, mg, ms, pm, cd, in and mi are left out."""
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _TEMPERATURE = re.compile(
@@ -79,6 +67,10 @@ def factor(one: Unit, other: Unit) -> Fraction | None:
     meant = _ALSO_MEANT.get(one.name.lower() if len(one.name) > 1 else one.name)
     if meant is not None and other.dimension == ((meant, 1),):
         return 1 / other.scale
+    match one.dimension, other.dimension:
+        case ((str(ours), 1),), ((str(golds), 1),) if ours.startswith("noun:") and golds.startswith("noun:"):
+            short, long = sorted((ours[5:], golds[5:]), key=len)  # marbles, red marbles
+            return Fraction(1) if f" {long}".endswith(f" {short}") else None
     optional = _optional(one, other) | _optional(other, one)
     if {*one.dimension} - optional != {*other.dimension} - optional:
         return None
@@ -136,7 +128,9 @@ def _normal(text: str) -> str:
     text = re.sub(r"\s*+(?:\^|\*\*)\s*+(?:[{(]\s*+([-+]?\d)\s*+[)}])?", r"^\1", text)
     text = _TEMPERATURE.sub(lambda found: f" {_SCALES[str(found.lastgroup)]} ", text)
     text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])|(?<=[^\W_])\.(?!\d)", " ", text)
-    text = _PHRASE.sub(lambda found: re.sub(r"\s+", "_", found[0].lower()), text)
+    text = _PHRASE.sub(
+        lambda found: re.sub(r"\s+", "_", found[0].lower()), re.sub(r"\b(years?) old$", r"\1", text)
+    )
     return re.sub(r"^1\s*+/", "/", re.sub(r"\b(?i:per)\b", "/", text.strip()))
 
 

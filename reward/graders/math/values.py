@@ -136,8 +136,8 @@ Value = (
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """A whole answer that means one of two values. `of`: "comma" (81,256 is a number, or a list of two), "logarithm"
-    (without a base, natural or decimal)."""
+    """A whole answer that means one of two values. `of`: "comma" (81,256 is a number, or a list of two), "notation"
+    (a logarithm without a base is natural or decimal, f(x) is a call or a product)."""
 
     first: Value
     second: Value

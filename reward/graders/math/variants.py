@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from reward.graders.math.nodes import (
     Node,
     Nodes,
     Unreadable,
+    closing,
     is_comma,
     is_word_of,
+    show,
     split,
     stripped,
 )
 
 _DOUBLE = (Node("sign", "\\pm"), Node("sign", "\\mp"))
 _MOST_SIGNS = 3
+CALLED = ("f", "g", "h", "F", "G", "T")
+"""Letters of functions, which may also be factors."""
 CONDITIONS = ("if", "for", "when", "where")
 INTEGERS = ("\\mathbb{Z}", "\\mathbb{N}")
 
@@ -70,11 +75,19 @@ def _with_signs(nodes: Iterable[Node], choice: Iterator[str]) -> list[Node]:
     return found
 
 
-def with_decimal_logarithms(nodes: Nodes) -> Nodes:
-    """Returns nodes with `\\lg` for each `\\log` without a base."""
+def with_other_notation(nodes: Nodes) -> Nodes:
+    """Returns nodes with `\\lg` for each `\\log` without a base, and with a product of each call f(x)."""
     found = []
-    for node, following in itertools.zip_longest(nodes, nodes[1:]):
+    for place, node in enumerate(nodes):
+        following = nodes[place + 1] if place + 1 < len(nodes) else None
         is_bare = node == Node("function", "\\log") and not (following and following.kind == "sub")
-        parts = tuple(map(with_decimal_logarithms, node.parts))
+        parts = tuple(map(with_other_notation, node.parts))
         found.append(Node(node.kind, "\\lg" if is_bare else node.text, parts))
+        if node.kind == "letter" and node.text in CALLED and following and following.text == "(":
+            inner = nodes[place + 1 : place + 1 + (closing(nodes[place + 1 :]) or 0)]
+            letters = re.sub(r"\\[A-Za-z]+", "", show(inner))
+            if re.search("[A-Za-z]", letters) and not re.search(
+                "[abkmntuxyz]", letters
+            ):  # f(1 + v/c), but f(x + 1)
+                found.append(Node("sign", "\\cdot"))
     return tuple(found)

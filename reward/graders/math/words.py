@@ -6,6 +6,7 @@ spelling, so that two answers of one meaning are equal texts, or None if the tex
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 import unicodedata
@@ -34,6 +35,8 @@ def _values(table: str, ends: tuple[str, ...] = ("", "s")) -> dict[str, Fraction
 _SMALL = _values("small_numbers", ends=("",))
 _MULTIPLES = _values("multiples")
 _PARTS = _values("parts") | {"halves": Fraction(1, 2)}
+COMMON = frozenset(_listed("common_words"))
+"""Words of answers that could also be products of letters."""
 NUMBER_WORDS: dict[str, Fraction] = _SMALL | _MULTIPLES | _PARTS
 """Every number word with its value: `three`, `dozen`, `thousand`, `half`, `thirds`."""
 
@@ -49,14 +52,15 @@ def number(text: str) -> Fraction | None:
         return None if value is None or value < 0 else -value
     if words[-1:] == ["half"] or (len(words) > 1 and words[-1] in _PARTS):
         whole, _, count = f" {' '.join(words[:-1])}".rpartition(" and")
-        values = number(whole) if whole else 0, 1 if count.strip() in ("", "a", "an") else number(count)
-        return None if None in values else values[0] + values[1] * _PARTS[words[-1]]
+        front = number(whole) if whole else Fraction(0)
+        size = Fraction(1) if count.strip() in ("", "a", "an") else number(count)
+        return None if front is None or size is None else front + size * _PARTS[words[-1]]
     if words == ["zero"]:
         return Fraction(0)
     total = group = Fraction(0)
     least = Fraction(10) ** 99
     for word in words:
-        small, multiple = _SMALL.get(word, 0), _MULTIPLES.get(word, 0)
+        small, multiple = _SMALL.get(word, 0), _MULTIPLES.get(word, Fraction(0))
         if small and (group % 100 == 0 or (group % 100 >= 20 and group % 10 == 0 and small < 10)):
             group += small
         elif word == "hundred" and 0 < group < 100:
@@ -75,10 +79,7 @@ _KEPT = re.compile(r"(?:([A-Za-z])(?i:\1))+|[IVX]+|[A-Za-z]")
 _SHORT = names("no on up in of if it is he we us so at to by or an as do go me my ok")
 """The words of two letters; other pairs of letters are mathematics."""
 _SPELLINGS = tuple((re.compile(pattern), american) for pattern, american in _TABLES["american"].items())
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june", "july"),
-    *("august", "september", "october", "november", "december"),
-)
+_MONTHS = [name.lower() for name in calendar.month_name[1:]]
 _MONTH = {name[:length]: number for number, name in enumerate(_MONTHS, 1) for length in (3, len(name))} | {
     "sept": 9
 }
@@ -121,6 +122,7 @@ def _lower(word: str) -> str:
 
 _FUNCTION_WORDS = {*_listed("function_words"), *NUMBER_WORDS} - {"quarter", "quarters"}
 """Words that make what stands behind a number more than the name of what is counted."""
+_WAYS = _listed("ways")
 _DIRECTIONS = names("BC AD BCE CE up")
 _CHANGING = {*_listed("changing_words"), *NUMBER_WORDS}
 
@@ -150,7 +152,8 @@ def noun(text: str) -> str | None:
         if not (is_noun or word in _DIRECTIONS or (word == "of" and 0 < place < len(words) - 1)):
             return None
         stems.append(_stem(word.lower()) if is_noun else word)
-    return " ".join(stems)
+    is_way = stems[-1] in _WAYS and {*stems[:-1]} <= {"possible", "different", "distinct"}
+    return "way" if is_way else " ".join(stems)
 
 
 def _stem(word: str) -> str:
@@ -375,8 +378,8 @@ def date(text: str) -> str | None:
     """
     found = _DATE.fullmatch(text.strip().removesuffix(".")) if len(text) <= 40 else None
     if found and found["iso"]:
-        year, month, day = map(int, found["iso"].split("-"))
-        return f"{month}-{day}-{year}" if month < 13 and day < 32 else None
+        year, *others = map(int, found["iso"].split("-"))
+        return f"{others[0]}-{others[1]}-{year}" if others[0] < 13 and others[1] < 32 else None
     month = _MONTH.get((found["month"] or found["second"]).lower()) if found else None
     if found is None or month is None:
         return None

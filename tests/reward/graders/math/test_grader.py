@@ -13,7 +13,6 @@ from reward.graders.grade import InvalidTask
 from tests.reward.serving import Server, boxed, rows
 
 DEVIATIONS = {
-    "p003": "a decimal comma is read as a list: 1000,99 could be either",
     **dict.fromkeys(("p144", "p155"), "words between boxes may say that one of them is wrong"),
 }
 RECORDED = rows("math_cases.jsonl")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import calendar
+import math
 import random
+import time
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -210,3 +212,198 @@ def names_that_change_a_number(draw: random.Random) -> Case:
     return str(a), [f"\\text{{the answer}}={a}"], [
         f"\\text{{{word} of the answer}}={a}" for word in ("ten percent", "square", "one third", "half")
     ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- names, chains and labels
+@kind
+def names_in_front(draw: random.Random) -> Case:
+    a, b = draw.sample(range(2, 99), 2)
+    names = [
+        "e",
+        "i",
+        "\\sigma^2",
+        "R^2",
+        "P(X\\ge 2)",
+        "\\Pr(A)",
+        "|\\vec v|",
+        "(f\\circ g)(2)",
+        "E^\\circ_{cell}",
+    ]
+    gold = draw.choice([str(a), f"\\frac{{{a}}}{{{a + 1}}}"])
+    return gold, [f"{name}={gold}" for name in [*names, "\\int_0^1 x\\,dx"]], [
+        f"{draw.choice(names)}={b}", f"x^2={gold}", f"2x={gold}", f"x(x+1)={gold}", f"e={b}={gold}",
+    ]  # fmt: skip
+
+
+@kind
+def labels_in_front(draw: random.Random) -> Case:
+    a, b = draw.sample(range(2, 99), 2)
+    leads = ["\\text{The area is }", "\\text{Total: }", "\\text{Answer}: ", "\\Rightarrow ", "\\therefore "]
+    return str(a), [f"{draw.choice(leads)}{a}", f"\\text{{There are }}{a}\\text{{ ways}}"], [
+        f"{draw.choice(leads)}{b}", f"\\text{{The answer is not }}{a}", f"\\text{{less than: }}{a}",
+        f"\\text{{Half of it is }}{a}",
+    ]  # fmt: skip
+
+
+@kind
+def roundings_behind_an_exact_value(draw: random.Random) -> Case:
+    a = draw.choice([2, 3, 5, 6, 7])
+    value = f"{a**0.5:.1f}"
+    return value, [f"\\sqrt{{{a}}}\\approx {value}", f"x=\\sqrt{{{a}}}\\approx {value}"], [
+        f"\\sqrt{{{a + 4}}}\\approx {value}", f"\\sqrt{{{a}}}\\approx {a}", f"\\sqrt{{{a}}}={value}",
+    ]  # fmt: skip
+
+
+@kind
+def formulas_before_the_value(draw: random.Random) -> Case:
+    a, b = draw.sample(range(2, 30), 2)
+    return f"{a**2}\\pi", [f"A=\\pi r^2={a**2}\\pi", f"A=\\pi r^2=\\pi\\cdot {a}^2={a**2}\\pi"], [
+        f"A=\\pi r^2={b}\\pi={a**2}\\pi", f"A={a**2}\\pi=\\pi r^2", f"A=2A={a**2}\\pi",
+    ]  # fmt: skip
+
+
+@kind
+def values_that_are_repeated(draw: random.Random) -> Case:
+    a, b = draw.sample(range(9), 2)
+    return str(a + 1), [f"{a + 1}\\text{{ ({SMALL[a]})}}", text(f"{SMALL[a].capitalize()} ({a + 1})")], [
+        f"{a + 1}\\text{{ ({SMALL[b]})}}", f"{b + 1}\\text{{ ({SMALL[a]})}}", f"{a + 1}\\ ({b}0\\%)",
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- sets
+@kind
+def intervals(draw: random.Random) -> Case:
+    a = draw.randint(-9, 9)
+    b, c = a + draw.randint(2, 9), a + 1
+    return f"({a},{c})\\cup({c},{b})", [
+        f"]{a},{c}[\\cup]{c},{b}[",
+        f"({a},{c}) U ({c},{b})", f"({a},{b})\\setminus\\{{{c}\\}}", f"{a}<x<{b}, x\\ne {c}",
+    ], [
+        f"({a},{b})", f"[{a},{c}[\\cup]{c},{b}[",
+        f"({a},{b})\\setminus\\{{{c + 1}\\}}", f"{a}<x<{b}, x\\ne {a}",
+    ]  # fmt: skip
+
+
+@kind
+def absolute_values_between_bounds(draw: random.Random) -> Case:
+    a, center = draw.randint(1, 5), draw.randint(-9, 9)
+    b = a + draw.randint(1, 5)
+    low, high = center - b, center + b
+    gold = f"({low},{center - a}]\\cup[{center + a},{high})"
+    return gold, [f"{a}\\le|x-{center}|<{b}".replace("--", "+"), f"{b}>|{center}-x|\\ge {a}"], [
+        f"{a}\\le|x-{center}|\\le {b}", f"|x-{center}|<{b}", f"{a}\\le|2x-{center}|<{b}",
+    ]  # fmt: skip
+
+
+@kind
+def points_beside_intervals(draw: random.Random) -> Case:
+    a, b = sorted(draw.sample(range(1, 50), 2))
+    return f"\\{{0\\}}\\cup[{a},{b}]", [f"x=0\\text{{ or }}{a}\\le x\\le {b}"], [
+        f"x=1\\text{{ or }}{a}\\le x\\le {b}", f"{a}\\le x\\le {b}", f"x=0, {a}\\le x\\le {b}",
+    ]  # fmt: skip
+
+
+@kind
+def members_that_are_repeated(draw: random.Random) -> Case:
+    a, b = draw.sample(range(1, 50), 2)
+    return (
+        f"{a}, {b}",
+        [f"{a}, {b}, {a}", f"\\{{{b}, {b}, {a}\\}}", f"x\\in\\{{{a},{b}\\}}"],
+        [f"{a}, {a}", f"{a}, {b}, 51"],
+    )
+
+
+@kind
+def pairs_of_named_values(draw: random.Random) -> Case:
+    a, b, c, d = draw.sample(range(1, 50), 4)
+    return f"({a},{b}),({c},{d})", [f"p={c},q={d};p={a},q={b}"], [f"p={a},q={d};p={c},q={b}", f"p={a},q={b}"]
+
+
+@kind
+def families_of_whole_numbers(draw: random.Random) -> Case:
+    a, shift = draw.randint(2, 9), draw.randint(-4, 4)
+    return f"{a}k+1, k\\in\\mathbb{{Z}}", [f"{a}n+{1 + shift * a}, n\\in\\mathbb{{Z}}".replace("+-", "-")], [
+        f"{a}n+{2 + shift * a}, n\\in\\mathbb{{Z}}".replace("+-", "-"), f"{2 * a}k+1, k\\in\\mathbb{{Z}}",
+        f"{a}k+1, k\\in\\mathbb{{N}}",
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- numbers and units
+@kind
+def decimal_commas(draw: random.Random) -> Case:
+    a, b = draw.randint(1, 999), draw.randint(11, 99)
+    return f"{a}.{b}", [f"{a}{{,}}{b}", f"{a},{b}"], [f"{a}, {b}", f"{a}{{,}}{b}1", f"{b},{a}"]
+
+
+@kind
+def thousands_with_points(draw: random.Random) -> Case:
+    a, b, c = draw.randint(1, 999), draw.randint(100, 999), draw.randint(100, 999)
+    return f"{a}{b}{c}", [f"{a}.{b}.{c}"], [f"{a}.{b}", f"{a}.{c}.{b}1"]
+
+
+@kind
+def binomials_beside_powers(draw: random.Random) -> Case:
+    n = draw.randint(20, 60)
+    k = draw.randint(2, n - 2)
+    right = [f"\\binom{{{n}}}{{{k}}}\\cdot 2^{{{n}}}", f"{{}}_{{{n}}}C_{{{k}}}\\cdot 2^{{{n}}}"]
+    return str(math.comb(n, k) * 2**n), right, [
+        f"\\frac{{\\binom{{{n}}}{{{k}}}}}{{2^{{{n}}}}}",
+        f"\\binom{{{n}}}{{{k}}}\\cdot 2^{{{n - 1}}}", f"\\binom{{{n}}}{{{k}}}2{n}",
+    ]  # fmt: skip
+
+
+@kind
+def letters_of_functions_as_factors(draw: random.Random) -> Case:
+    a = draw.randint(2, 9)
+    if draw.random() < 0.5:
+        return f"f\\left({a}+\\frac{{v}}{{c}}\\right)", [f"{a}f+\\frac{{fv}}{{c}}", f"\\frac{{f({a}c+v)}}{{c}}"], [
+            f"f\\left({a}-\\frac{{v}}{{c}}\\right)", f"{a}f+\\frac{{v}}{{c}}",
+        ]  # fmt: skip
+    return f"f(x+{a})", [f"f({a}+x)"], [f"fx+{a}f", f"f(x)+{a}"]
+
+
+@kind
+def what_is_counted(draw: random.Random) -> Case:
+    a = draw.randint(2, 99)
+    if draw.random() < 0.5:
+        others = "arrangements", "possible outcomes", "different ways", "combinations"
+        return (
+            f"{a}\\text{{ ways}}",
+            [f"{a}\\text{{ {other}}}" for other in others],
+            [f"{a}\\text{{ apples}}"],
+        )
+    return (
+        f"{a}\\text{{ red marbles}}",
+        [f"{a}\\text{{ marbles}}"],
+        [f"{a}\\text{{ blue marbles}}", f"{a}\\text{{ red balls}}"],
+    )
+
+
+@kind
+def money(draw: random.Random) -> Case:
+    a, b = draw.sample(range(11, 99), 2)
+    return f"\\${a}.{b}", [f"{a}\\text{{ dollars and }}{b}\\text{{ cents}}", f"\\text{{USD }}{a}.{b}", f"{a}{b}¢"], [
+        f"{b}\\text{{ dollars and }}{a}\\text{{ cents}}", f"\\text{{Rs. }}{a}.{b}",
+        f"{a}\\text{{ dollars and }}0.{b}\\text{{ dollars}}",
+    ]  # fmt: skip
+
+
+@kind
+def unusual_characters(draw: random.Random) -> Case:
+    a = draw.randint(1, 9)
+    wide, italic = chr(0xFF10 + a), chr(0x1D465)
+    return f"\\frac{{{a}}}{{8}}", [f"{wide}/8", f"{a}⁄8"], [f"{chr(0xFF11 + a % 9)}/8", f"{italic}/8", "⅝⅝"]
+
+
+@kind
+def digits_in_another_base(draw: random.Random) -> Case:
+    a = draw.randint(2, 9)
+    return f"{a}F_{{16}}", [f"0x{a}F", f"{a}f_{{16}}", text(f"{a}F in base 16")], [f"0x{a}E", f"{a}F_{{17}}"]
+
+
+def test_what_takes_long_is_not_computed() -> None:
+    nested = "\\log_2(" * 12 + "x" + ")" * 12
+    for answer in (nested, "x+" * 150_000 + "x", "\\cup".join(f"({2 * a},{2 * a + 1})" for a in range(127))):
+        start = time.process_time()
+        assert grade("math", f"\\boxed{{{answer}}}", {"answer": "(0,1)"}).score == 0
+        assert time.process_time() - start < 1
