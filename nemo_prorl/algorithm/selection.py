@@ -43,7 +43,7 @@ def classify(group: RolloutGroup, by: InformativeBy, right: float = CORRECT) -> 
         return Informativeness.service_failure
     if not any(member.in_loss for member in group.members):
         return Informativeness.all_filtered
-    scores = {member.verdict.score for member in group.members}
+    scores = {member.verdict.score or 0.0 for member in group.members}  # None if it is not graded
     rewards_differ = max(group.rewards) != min(group.rewards)
     if rewards_differ and (by is InformativeBy.reward or len(scores) > 1):
         return Informativeness.informative

@@ -383,7 +383,7 @@ def test_a_submission_that_failed_or_is_no_longer_in_the_queue_is_made_again(
     assert cli.main(submit_run1) == 0
     slurm.set_state("PENDING", reason="DependencyNeverSatisfied")
     assert cli.main(submit_run1) == 0, "Slurm cancels it"
-    assert len(slurm.submitted) == 4
+    assert len(slurm.submitted) == 5
     slurm.set_state("CANCELLED")
     (slurm.folder / "silent").touch()
     assert cli.main(submit_run1) == 2

@@ -91,4 +91,4 @@ def test_the_docs_are_few_and_short() -> None:
     pages = sorted(DOCS.rglob("*.md"))
     words = {name_of(page): len(page.read_text(encoding="utf-8").split()) for page in pages}
     assert len(words) <= 26
-    assert sum(words.values()) <= 39_500, words
+    assert sum(words.values()) <= 39_900, words
