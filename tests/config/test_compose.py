@@ -138,6 +138,10 @@ def test_a_stage_changes_what_the_configuration_says_and_an_override_changes_bot
         ("trainer.learning_rate=null", "trainer.learning_rate takes a number"),
         ("trainer.sequence_parallel=maybe", "takes true or false"),
         ("model.fp8=of", "one of off, delayed, tensorwise, blockwise"),
+        (
+            "model.fp8=blockwise",
+            "above controller.limits.max_nats=0.15 a run stops: write controller.limits.max_nats=0.25.",
+        ),
         ("reward.urls=7", "takes a list of text"),
         ("data.train={a.jsonl: heavy}", "takes a mapping of text to number"),
         ("data.train={a.jsonl: -1}", "data.train.a.jsonl=-1.0 is out of range"),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nemo_prorl.cluster.scale.workload import Case
-from nemo_prorl.config import ConfigError, LayerSpec, LoraTargets, Precision, Recompute, RunConfig
+from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, LoraTargets, Precision, Recompute, RunConfig
 from nemo_prorl.engines.megatron.families import Architecture, Split
 
 GIB = 2**30
@@ -142,6 +142,16 @@ def element_bytes(config: RunConfig) -> int:
     return 2 if config.model.precision is Precision.bf16 else 4
 
 
+def fp8_weights(model: Architecture, config: RunConfig, stage: int, num_copies: int) -> dict[str, float]:
+    """Returns the bytes of the FP8 copies that Transformer Engine makes of the layers' matrices, by name; nothing
+    without FP8. num_copies: 1 in a forward pass, 2 with a backward pass (Transformer Engine 2.15, module/linear.py)."""
+    if config.model.fp8 is Fp8Recipe.off:
+        return {}
+    layer = sum(part.size for part in model.layer if part.split is not Split.whole)
+    num_layers = model.layers_per_stage(config.trainer.pipeline_parallel)[stage]
+    return {"FP8 weights": float(num_copies * num_layers * layer) / config.trainer.tensor_parallel}
+
+
 def gradient_bytes(num_parameters: int) -> int:
     """Returns the bytes of fp32 gradients (grad_reduce_in_fp32), which are complete on each rank: the distributed
     optimizer shards states, not gradients (Rajbhandari et al., arXiv 1910.02054, section 5.1, stage 1)."""
@@ -251,6 +261,7 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
     weights = {"weights": float(element_bytes(config) * num_parameters)}
     if config.lora.rank:
         weights["factors"] = float(factor_bytes(model, config, stage))
+    passes, updates = ({**weights, **fp8_weights(model, config, stage, copies)} for copies in (1, 2))
     vllm = {"vLLM": sum(vllm_parts.values())}
     asleep = waking = vllm
     trained = {
@@ -282,8 +293,8 @@ def _phases(case: Case, stage: int, vllm_parts: Mapping[str, float]) -> dict[str
     backward_head = beside + head_bytes(model, config, num_tokens, backward=True) * last
     return {
         "sampling": {**weights, **staying, "logits": tempered, **vllm},
-        "passes": {**weights, **reference, **staying, "activations": working, "logits": forward_head, **vllm},
-        "updates": {**weights, **trained, "activations": kept + working, "logits": backward_head, **asleep},
+        "passes": {**passes, **reference, **staying, "activations": working, "logits": forward_head, **vllm},
+        "updates": {**updates, **trained, "activations": kept + working, "logits": backward_head, **asleep},
         "refit": {**weights, **staying, "refit": refit_bytes(model, config), **waking},
     }
 

@@ -14,6 +14,10 @@ Fp8Recipe = StrEnum("Fp8Recipe", ["off", "delayed", "tensorwise", "blockwise"])
 Recompute = StrEnum("Recompute", ["none", "selective", "full"])
 LoraTargets = StrEnum("LoraTargets", ["all", "attention", "mlp"])
 
+FP8_NATS = 0.25
+"""Error of log-probabilities, in nats a token, that FP8 may have; on one H100 it had 0.15 to 0.18 with random weights
+(experiments/gpu.md)."""
+
 
 @dataclass(slots=True, kw_only=True)
 class ModelConfig:

@@ -11,7 +11,7 @@ from nemo_prorl.config.sections.controller import ControllerAction, ControllerCo
 from nemo_prorl.config.sections.data import DataConfig
 from nemo_prorl.config.sections.evaluation import EvaluationConfig, ValidationConfig
 from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
-from nemo_prorl.config.sections.model import LoraConfig, ModelConfig
+from nemo_prorl.config.sections.model import FP8_NATS, Fp8Recipe, LoraConfig, ModelConfig
 from nemo_prorl.config.sections.reward import FUNCTION_END_S, RewardConfig, ShapingConfig
 from nemo_prorl.config.sections.sampler import DynamicSamplingConfig, SamplerConfig
 from nemo_prorl.config.sections.trainer import TrainerConfig
@@ -97,6 +97,15 @@ class RunConfig:
                 f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
             )
         _check_best_exists(self)
+        limit, stops = (
+            self.controller.limits.max_nats,
+            self.controller.sampler_mismatch is ControllerAction.stop,
+        )
+        if self.model.fp8 is not Fp8Recipe.off and stops and limit < FP8_NATS:
+            raise ConfigError(
+                f"model.fp8={self.model.fp8.name} errs by 0.15 to 0.18 nats a token (experiments/gpu.md), and above "
+                f"controller.limits.max_nats={limit:g} a run stops: write controller.limits.max_nats={FP8_NATS:g}."
+            )
         if self.validation.stop_at and not (self.data.validation and self.validation.interval):
             lacking = "validation.interval=20" if self.data.validation else "data.validation=[FILE, ...]"
             raise ConfigError(

@@ -184,6 +184,10 @@ class MegatronPolicy:
                 micro_batch_size=1,
                 forward_only=loss is None,
             )
+        for (
+            module
+        ) in self.model.modules():  # Transformer Engine's FP8 copies, which it makes anew in each call
+            getattr(module, "_fp8_workspaces", {}).clear()
         return results
 
     def _head(self, hidden: torch.Tensor, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:

@@ -81,7 +81,8 @@ def held_and_estimated(
 def checkpoint_bytes_copied(policy: Any, path: Path) -> int:
     """Returns the bytes that are copied when a save begins; the reference is not copied."""
     reference = {copy.untyped_storage().data_ptr() for copy in policy._reference.values()}
-    buckets = policy.begin_save(path / "save")._writer.write_buckets
+    save = policy.begin_save(path / "save")
+    buckets = [bucket for part in (save, save._beside) for bucket in part._writer.write_buckets]
     tensors = [tensor for *_, (_, items) in buckets for _, tensor in items]
     return sum(tensor.nbytes for tensor in tensors if tensor.untyped_storage().data_ptr() not in reference)
 

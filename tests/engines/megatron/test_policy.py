@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nemo_prorl.config import Decay, Fp8Recipe, ModelConfig, Precision, Recompute, RunConfig, TrainerConfig
+from nemo_prorl.config import Decay, Fp8Recipe, Precision, Recompute, RunConfig, TrainerConfig
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.megatron import build, optimizer_state
 from nemo_prorl.engines.megatron.architecture import read_architecture
@@ -165,7 +165,8 @@ def test_delayed_scaling_is_shared_by_ranks_with_equally_many_passes_only(
     hf_models: dict[str, Path],
 ) -> None:
     """Replicas have as many as their rollouts take: an exchange among all ranks, Megatron's default, would not end."""
-    config = RunConfig(model=ModelConfig(fp8=Fp8Recipe.delayed))
+    config = RunConfig()
+    config.model.fp8 = Fp8Recipe.delayed
     assert build.transformer_config(read_architecture(hf_models["qwen2"]), config).tp_only_amax_red
 
 
