@@ -34,7 +34,7 @@ ROOM_LINES = {
     "nemo_prorl/report": 1_830,
     "nemo_prorl/reward_sources": 1_130,
     "nemo_prorl/run_folder": 2_790,
-    "nemo_prorl/training": 4_840,
+    "nemo_prorl/training": 4_930,
     "reward": 3_320,
     "reward/adapters": 420,
     "reward/graders": 2_340,
