@@ -6,13 +6,14 @@ Our own implementation of the rules of google-research/instruction_following_eva
 * A language that cannot be detected (digits, `!!!`) fails the language rules; the original passes it.
 * langdetect is seeded, so repeated calls give the same result.
 * Missing or unknown arguments are the caller's error; the original draws them at random.
-* Sentences are counted by `num_sentences` (reward.graders.sentences), which follows NLTK's Punkt without its data.
+* Sentences are those of `split_sentences` (reward.graders.sentences), which follows NLTK's Punkt without its data.
 * Each rule takes time linear in the response. Where the original's pattern backtracks over the same characters again
   and again, an equivalent pattern replaces it.
 
 The original has holes that a policy would learn: a forbidden word with an invisible character inside, `3*4*5` as a
 highlighted section, all closed answers at once. With "strict": true, as in the training rows of `data build`, a rule
-with a hole is judged by its stricter form, which stands behind it (`_strictly`).
+with a hole is judged by its stricter form, which stands behind it (`_strictly`), on the text as it stands or without
+Markdown around its words: the original refuses `**The end.**`.
 
 task {"instruction_id_list", "kwargs", "strict"?}; options for evaluation: "mode": "strict" (default; IFEval's name for
 the response as it is) or "loose", "aggregate": "fraction" (default) or "all".
@@ -20,11 +21,12 @@ the response as it is) or "loose", "aggregate": "fraction" (default) or "all".
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,14 +39,22 @@ from reward.graders.grade import Grade, InvalidTask, require
 
 DetectorFactory.seed = 0
 _MAX_INSTRUCTIONS = 100
-_FULL_STOPS = str.maketrans({"。": ". ", "｡": ". ", "．": ".", "！": "!", "？": "?", "‼": "!", "⁇": "?"})
+_FULL_STOPS = str.maketrans(
+    {"．": ".", "！": "!", "？": "?", "‼": "!", "⁇": "?", "؟": "?"} | dict.fromkeys("。｡।॥۔։።။។", ". ")
+)
 _LOOK_ALIKES = str.maketrans(
     # Cyrillic, Greek, Armenian, small capitals and other Latin letters, then dashes, apostrophes and quotation marks.
     # Some are alike as capitals only (В, Н, Ν).
     "авеѕіјкмнорстухһӏԁԍԛԝӕ" "αβεζηικμνορτυχγωϳ" "օսհցո" "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢıɑɡǃ" "‐‒–—−’‘ʼ“”",
     "abesijkmhopctyxhldgqwæ" "abezhikmnoptyxywj" "ouhgn" "abcdefghijklmnoprstuvwyziag!" "-----'''\"\"",
 )  # fmt: skip
-_EMPHASIS = re.compile(r"[*_~`]+")
+_EMPHASIS = re.compile(r"[*_~`\\]+|</?[a-z!][^<>]{0,99}>")
+_AROUND_WORDS = re.compile(r"(?<![\w*_~`])[*_~`]+(?=[^\s*_~`])|(?<=[^\s*_~`])[*_~`]+(?!\w)")
+_HANGUL_FILLERS = "\u115f\u1160\u3164\uffa0"
+"""Letters that look like spaces."""
+_COMMAS = frozenset("\u00b8\u02cc\u066b\u066c\u201a\ua4f9")
+"""Signs that look like a comma and are none."""
+_POSTSCRIPTS = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
 _CLOSED_ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 
 
@@ -62,23 +72,18 @@ RULES: dict[str, InstructionRule] = {}
 
 
 def _rule(name: str, **arguments: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Registers a rule. `arguments`: the kind of each (constraint_arguments.KINDS)."""
+    """Registers a rule, or the stricter form of one that is registered. `arguments`: the kind of each
+    (constraint_arguments.KINDS)."""
 
     def register(follows: Callable[..., bool]) -> Callable[..., bool]:
-        RULES[name] = InstructionRule(follows, arguments, strictly=follows)
+        rule = RULES.get(name, InstructionRule(follows, arguments, strictly=follows))
+        RULES[name] = replace(rule, strictly=follows)
         return follows
 
     return register
 
 
-def _strictly(name: str) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
-    """Registers the stricter form of a rule."""
-
-    def register(follows: Callable[..., bool]) -> Callable[..., bool]:
-        RULES[name] = replace(RULES[name], strictly=follows)
-        return follows
-
-    return register
+_strictly = _rule
 
 
 def check(task: Mapping[str, Any]) -> None:
@@ -109,20 +114,27 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     """Returns the fraction of the instructions that the response follows; with aggregate "all", 1 if it follows
     each."""
     ids, is_strict = task["instruction_id_list"], task.get("strict", False)
-    variants = [text]
-    if task.get("mode", "strict") != "strict":
-        # IFEval's loose variants: without the first line, the last line, both, and each also without asterisks.
-        lines = text.split("\n")
-        variants += ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
-        variants += [variant.replace("*", "") for variant in variants]
     followed = []
     for name, arguments in zip(ids, task["kwargs"], strict=True):
         given = _arguments(name, arguments, is_strict)
         follows = RULES[name].strictly if is_strict else RULES[name].follows
-        followed.append(any(variant.strip() and follows(variant, **given) for variant in variants))
+        followed.append(
+            any(variant.strip() and follows(variant, **given) for variant in _variants(text, task))
+        )
     score = float(all(followed)) if task.get("aggregate") == "all" else sum(followed) / len(followed)
     verdict = "correct" if all(followed) else "partial" if any(followed) else "wrong"
     return Grade(score=score, verdict=verdict, details={"followed": followed, "instruction_id_list": ids})
+
+
+def _variants(text: str, task: Mapping[str, Any]) -> Iterator[str]:
+    yield text
+    if task.get("strict") and (plain := _AROUND_WORDS.sub("", text)) != text:
+        yield plain
+    if task.get("mode", "strict") != "strict":
+        # IFEval's loose variants: without the first line, the last line, both, and each also without asterisks.
+        lines = text.split("\n")
+        parts = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
+        yield from (*parts[1:], *(part.replace("*", "") for part in parts))
 
 
 def warm_up() -> None:
@@ -157,25 +169,28 @@ def _language(text: str) -> str | None:
 
 # ------------------------------------------------------------------------------------- what a reader sees
 def _without_invisible(text: str) -> str:
-    """Returns a text in its composed form (NFKC), without format characters and without accents that no letter has."""
-    if text.isascii():
-        return text
+    """Returns a text in its composed form (NFKC), without what shows nothing (control and format characters, variation
+    selectors, fillers) and without accents that no letter has."""
     composed = unicodedata.normalize("NFKC", text)
-    return "".join(
-        char for char in composed if unicodedata.category(char) != "Cf" and not "\u0300" <= char <= "\u036f"
-    )
+    hidden = {char for char in set(composed) if unicodedata.category(char) in ("Cc", "Cf", "Mn")}
+    return composed.translate({ord(char): None for char in {*hidden, *_HANGUL_FILLERS} if not char.isspace()})
 
 
 def _fold(text: str) -> str:
     """Returns a text as a reader sees it, so that a forbidden word cannot hide: without invisible characters, in lower
     case, with look-alikes as plain letters and signs."""
-    return _without_invisible(text).lower().translate(_LOOK_ALIKES)
+    return _without_invisible(html.unescape(text)).lower().translate(_LOOK_ALIKES)
+
+
+def _says_something(text: str) -> bool:
+    """Whether a reader sees a letter or digit."""
+    return any(map(str.isalnum, _without_invisible(text)))
 
 
 def _mentions(text: str, keyword: str, whole_words: bool = False) -> int:
-    """Returns how often a text contains a keyword, as plain text, not as a pattern. Signs of emphasis inside a word do
-    not hide it."""
-    pattern = re.escape(_fold(keyword))
+    """Returns how often a text contains a keyword, as plain text, not as a pattern. Emphasis and tags inside a word do
+    not hide it, nor does a line break between its words."""
+    pattern = r"\s+".join(map(re.escape, _fold(keyword).split()))
     if whole_words:  # \b does not end a word at a sign, and takes the _ of _word_ for a letter
         pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
     plain = _fold(text)
@@ -232,12 +247,14 @@ def _in_language(text: str, language: str) -> bool:
 # ------------------------------------------------------------------------------------- length
 @_rule("length_constraints:number_sentences", num_sentences="count", relation="relation")
 def _number_of_sentences(text: str, num_sentences: int, relation: str) -> bool:
-    return _holds(sentences.num_sentences(text), relation, num_sentences)
+    return _holds(len(sentences.split_sentences(text)), relation, num_sentences)
 
 
 @_strictly("length_constraints:number_sentences")
 def _number_of_visible_sentences(text: str, num_sentences: int, relation: str) -> bool:
-    return _number_of_sentences(text.translate(_FULL_STOPS), num_sentences, relation)
+    """A full stop alone is no sentence."""
+    found = sentences.split_sentences(text.translate(_FULL_STOPS))
+    return _holds(sum(map(_says_something, found)), relation, num_sentences)
 
 
 @_rule("length_constraints:number_paragraphs", num_paragraphs="count")
@@ -248,6 +265,13 @@ def _number_of_paragraphs(text: str, num_paragraphs: int) -> bool:
     return sum(bool(paragraph.strip()) for paragraph in paragraphs) == num_paragraphs
 
 
+@_strictly("length_constraints:number_paragraphs")
+def _number_of_divided_paragraphs(text: str, num_paragraphs: int) -> bool:
+    """The stars of ***a word*** divide nothing."""
+    parts = re.split(r"(?<!\S)\*\*\*(?!\S)", text.strip("* \t\n"))
+    return len(parts) == num_paragraphs and all(map(_says_something, parts))
+
+
 @_rule("length_constraints:number_words", num_words="count", relation="relation")
 def _number_of_words(text: str, num_words: int, relation: str) -> bool:
     return _holds(len(re.findall(r"\w+", text)), relation, num_words)
@@ -255,9 +279,9 @@ def _number_of_words(text: str, num_words: int, relation: str) -> bool:
 
 @_strictly("length_constraints:number_words")
 def _number_of_visible_words(text: str, num_words: int, relation: str) -> bool:
-    """Words joined by _ are not one, and an invisible character does not split one."""
+    """Words joined by _ or a Hangul filler are not one, and an invisible character does not split one."""
     if relation == "less than":
-        return len(re.findall(r"[^\W_]+", text)) < num_words
+        return len(re.findall(rf"[^\W_{_HANGUL_FILLERS}]+", text)) < num_words
     return _number_of_words(_without_invisible(text), num_words, relation)
 
 
@@ -286,18 +310,23 @@ def _number_of_placeholders(text: str, num_placeholders: int) -> bool:
 
 @_strictly("detectable_content:number_placeholders")
 def _number_of_named_placeholders(text: str, num_placeholders: int) -> bool:
-    """Counts placeholders, which have a name and are no link: not `[]`, `[ ]`, `[1]` or `[text](address)`."""
-    names = re.findall(r"\[([^\[\]\n]*)\](?!\()", text)
-    return sum(any(map(str.isalpha, name)) for name in names) >= num_placeholders
+    """Counts placeholders, which have a name and are no link: not `[ ]`, `[x]`, `[1]`, `a[i]` or `[text](address)`."""
+    names = re.findall(r"(?<!\w)\[([^\[\]\n]*)\](?!\()", text)
+    return sum(any(map(str.isalpha, name)) and name not in "xX" for name in names) >= num_placeholders
 
 
 @_rule("detectable_content:postscript", postscript_marker="text")
 def _has_postscript(text: str, postscript_marker: str) -> bool:
-    known = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
-    return (
-        re.search(known.get(postscript_marker, re.escape(postscript_marker.strip().lower())), text.lower())
-        is not None
-    )
+    marker = _POSTSCRIPTS.get(postscript_marker, re.escape(postscript_marker.lower()))
+    return re.search(marker, text.lower()) is not None
+
+
+@_strictly("detectable_content:postscript")
+def _has_postscript_behind_text(text: str, postscript_marker: str) -> bool:
+    """Not in `U.P.S.`, and something stands before and behind it."""
+    marker = _POSTSCRIPTS.get(postscript_marker, re.escape(postscript_marker.lower()))
+    parts = re.split(rf"(?<![\w.]){marker}", text.lower(), maxsplit=1)
+    return len(parts) == 2 and all(map(_says_something, parts))
 
 
 # ------------------------------------------------------------------------------------- format
@@ -322,7 +351,13 @@ def _closed_answer(text: str) -> bool:
 
 @_strictly("detectable_format:constrained_response")
 def _one_closed_answer(text: str) -> bool:
-    return _closed_answer(text) and len(set(re.findall(r"my answer is (yes|no|maybe)\b", _fold(text)))) == 1
+    """No other answer stands before a mark or at the end: `My answer is yes. But also no.`"""
+    answer = r"(?:yes|no|maybe)\b"
+    found = re.findall(
+        rf"(?<=my answer is ){answer}|\b(?<!not ){answer}(?=\W*(?:[.,;:!?]|$))",
+        " ".join(_EMPHASIS.sub("", _fold(text)).split()),
+    )
+    return _closed_answer(text) and len(set(found)) == 1
 
 
 @_rule("detectable_format:number_highlighted_sections", num_highlights="count")
@@ -346,34 +381,32 @@ def _number_of_sections(text: str, section_spliter: str, num_sections: int) -> b
 
 @_strictly("detectable_format:multiple_sections")
 def _number_of_numbered_sections(text: str, section_spliter: str, num_sections: int) -> bool:
-    """Each section has its own number."""
-    return len(set(re.findall(rf"{re.escape(section_spliter)}\s?(\d+)", text))) >= num_sections
+    """Each section begins a line, has its own number, and says something."""
+    _, *parts = re.split(rf"^[^\w\n]*{re.escape(section_spliter)}\s?(\d+)", text, flags=re.MULTILINE)
+    sections = zip(parts[::2], parts[1::2], strict=True)
+    return len({number for number, content in sections if _says_something(content)}) >= num_sections
+
+
+def _json_data(text: str, **options: Any) -> list[Any]:
+    """Returns the data of a text that is JSON, fenced or not, as the only item of a list; else an empty list."""
+    text = text.strip()
+    for fence in ("```json", "```Json", "```JSON", "```"):
+        text = text.removeprefix(fence)
+    try:
+        return [json.loads(text.removesuffix("```"), **options)]
+    except (ValueError, RecursionError):
+        return []
 
 
 @_rule("detectable_format:json_format")
 def _is_json(text: str) -> bool:
-    try:
-        json.loads(_without_fence(text))
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return bool(_json_data(text))
 
 
 @_strictly("detectable_format:json_format")
-def _is_json_data(text: str) -> bool:
+def _is_strict_json(text: str) -> bool:
     """NaN and Infinity are no JSON; a text in quotation marks is JSON, but not in JSON's form."""
-    try:
-        data = json.loads(_without_fence(text), parse_constant=refuse_constant)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict | list)
-
-
-def _without_fence(text: str) -> str:
-    text = text.strip()
-    for fence in ("```json", "```Json", "```JSON", "```"):
-        text = text.removeprefix(fence)
-    return text.removesuffix("```").strip()
+    return any(isinstance(data, dict | list) for data in _json_data(text, parse_constant=refuse_constant))
 
 
 @_rule("detectable_format:title")
@@ -405,6 +438,13 @@ def _ends_with(text: str, end_phrase: str) -> bool:
     return text.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
+@_strictly("startend:end_checker")
+def _ends_with_words(text: str, end_phrase: str) -> bool:
+    """Whole words: `We pretend` does not end with `end`. Any quotation marks may stand behind them."""
+    end, phrase = (_EMPHASIS.sub("", _fold(one)).strip().strip("\"'") for one in (text, end_phrase))
+    return end.endswith(phrase) and not end[-len(phrase) - 1 : -len(phrase)].isalnum()
+
+
 @_rule("startend:quotation")
 def _is_quoted(text: str) -> bool:
     text = text.strip()
@@ -422,6 +462,12 @@ def _english_capital(text: str) -> bool:
     return text.isupper() and _language(text) == "en"
 
 
+@_strictly("change_case:english_capital")
+def _english_in_capitals(text: str) -> bool:
+    """langdetect knows words in small letters better: `HELLO WORLD` is Somali to it."""
+    return text.isupper() and (_language(text) == "en" or _language(text.lower()) == "en")
+
+
 @_rule("change_case:english_lowercase")
 def _english_lowercase(text: str) -> bool:
     return text.islower() and _language(text) == "en"
@@ -434,8 +480,8 @@ def _no_comma(text: str) -> bool:
 
 @_strictly("punctuation:no_comma")
 def _no_comma_of_any_script(text: str) -> bool:
-    """Also none of full width, ideographic or Arabic; U+201A looks like one."""
+    """Also none of full width, ideographic or Arabic, and nothing that looks like one."""
     return not any(
-        char == "\u201a" or (unicodedata.category(char) == "Po" and "COMMA" in unicodedata.name(char, ""))
-        for char in set(text)
+        char in _COMMAS or (unicodedata.category(char) == "Po" and "COMMA" in unicodedata.name(char, ""))
+        for char in set(html.unescape(text))
     )

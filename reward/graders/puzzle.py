@@ -100,12 +100,10 @@ def grade(text: str, task: Mapping[str, Any]) -> Grade:
     for text in texts:
         # the library's scorers assume well-formed answers, and `bf` prints
         with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
-            found = float(correct(text, entry))
-            if found == 1.0:
-                score = found
-                break
-            score = max(score, found) if found <= 1.0 else score
-    if score < 0.0:
+            score = max(score, float(correct(text, entry)))
+        if score == 1.0:
+            break
+    if not 0.0 <= score <= 1.0:
         return Grade(score=0.0, verdict="scorer_error", details=details)
     if credit == "training":
         details["library_score"] = score

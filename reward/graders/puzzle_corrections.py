@@ -11,7 +11,7 @@ of corrections, each a table by task:
 * OUTLINES: the answer has as many entries as the library's. The library takes more rows and columns (and `true` for 1)
   in game_of_life, more words in word_sorting, letters in figlet_font, letters twice in cryptarithm, partitions twice in
   palindrome_partitioning, and in knights_knaves any text around the roles, also "It is not true that ...".
-* WORDS: letter case does not matter in an answer of one word (Yes, True, Pass, Monday).
+* EXACT: elsewhere neither the case of a word (`yes` for Yes) nor the spelling of a number (`1,200`) matters.
 * SCORES: an own score, usually by comparing values exactly. Each function says what the library does instead.
 """
 
@@ -37,26 +37,22 @@ Score = Callable[[str, Entry], float]
 
 def correct_score(name: str, library: Score, answer: str, entry: Entry) -> float:
     """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text."""
-    number = None if name == "base_conversion" else _value(answer)
-    if number is not None and number == _value(str(entry["answer"])):  # 1,200 for 1200
+    if name not in EXACT and _is_same(answer, str(entry["answer"])):
         return 1.0
     if name in FORMS and not re.fullmatch(FORMS[name], answer.strip(), re.ASCII):
         return 0.0
     if name in OUTLINES and OUTLINES[name](answer) != OUTLINES[name](entry["answer"]):
         return 0.0
-    if name in WORDS and _is_same_word(answer, entry):
-        return 1.0
     return SCORES[name](answer, entry, library) if name in SCORES else library(answer, entry)
 
 
 # ------------------------------------------------------------------------------------- typography
 _AROUND = re.compile(
     r"`{3,}[\w+-]*\n(.+?)`{3,}|(\*{1,3}|_{1,2}|`{1,3}|\${1,2}|[\"'])(.+)\2|[“‘](.+)[”’]|\\\((.+)\\\)|\\\[(.+)\\\]"
-    r"|\\(?:boxed|fbox|text\w*|math\w*)\s*\{(.+)\}|<(b|strong|code)>(.+)</\8>|[a-z]\s*=\s*(.+)|(.+)[.。]",
+    r"|\\(?:boxed|fbox|text\w*|math\w*)\s*\{(.+)\}|<(b|strong|code)>(.+)</\8>|(.+)[.。]|(?:[a-z]\s*=|\$)\s*(.+)",
     re.DOTALL,
 )
 """What may stand around an answer; the last group that matches is the answer."""
-_MOST_AROUND = 8
 _CHARACTERS = str.maketrans("’‘′“”−–", "'''\"\"--")
 _COMMANDS = {
     **{"times": "×", "cdot": "·", "to": "→", "rightarrow": "→", "leftrightarrow": "↔"},
@@ -78,7 +74,7 @@ def spellings(name: str, answer: str) -> list[str]:
     """Returns an answer to the task `name` as it stands and in plain spellings, the plainest first: without what stands
     around it (`**$42$.**` is 42), with signs instead of LaTeX, without blanks behind lines."""
     found = [answer]
-    while len(found) <= _MOST_AROUND and (match := _AROUND.fullmatch(found[-1])):
+    while len(found) < 9 and (match := _AROUND.fullmatch(found[-1])):
         found.append(match[match.lastindex or 0].strip())
     return list(dict.fromkeys(one for text in reversed(found) for one in (_plain(name, text), text)))
 
@@ -151,17 +147,17 @@ OUTLINES: dict[str, Callable[[str], Any]] = {
 """Task -> what a right answer has in common with the library's, of which it may differ otherwise."""
 
 
-# ------------------------------------------------------------------------------------- one word
-WORDS = frozenset(
-    {
-        "calendar_arithmetic", "course_schedule", "isomorphic_strings", "mahjong_puzzle", "ransom_note", "syllogism",
-    }
-)  # fmt: skip
-"""Tasks whose answer is a word that the question names, or a number."""
+# ------------------------------------------------------------------------------------- the same answer
+EXACT = frozenset({"base_conversion", "codeio"})
+"""Tasks whose answers are digits, of which e may be one, or data."""
 
 
-def _is_same_word(answer: str, entry: Entry) -> bool:
-    return answer.strip().lower() == str(entry["answer"]).strip().lower()
+def _is_same(answer: str, oracles: str) -> bool:
+    if answer.lower() == oracles.lower() and (
+        answer.istitle() or oracles.istitle()
+    ):  # no string, no sentence
+        return True
+    return (number := _value(answer)) is not None and number == _value(oracles)
 
 
 # ------------------------------------------------------------------------------------- own scores
@@ -171,9 +167,10 @@ def _value(text: str) -> Fraction | None:
     return Fraction(text.replace(",", "")) if re.fullmatch(_NUMBER, text, re.ASCII) else None
 
 
-def _halts(answer: str, entry: Entry, library: Score) -> float:
-    """The library takes any text, because `bool("False")` is true."""
-    return float(_is_same_word(answer, entry))
+def _nothing(answer: str, entry: Entry, library: Score) -> float:
+    """The library takes the first digits (9 in `-9`, `9/7`, `9 million`), commas anywhere (`1,2`), what is 0.01 off,
+    and any text in game_of_life_halting, because `bool("False")` is true."""
+    return 0.0
 
 
 def _sorted_numbers(answer: str, entry: Entry, library: Score) -> float:
@@ -193,13 +190,6 @@ def _decimal(answer: str, entry: Entry, library: Score) -> float:
     return float(
         ours is not None and abs(ours - oracles) <= abs(oracles) * Fraction(1, 10 ** (num_digits - 1))
     )
-
-
-def _one_number(answer: str, entry: Entry, library: Score) -> float:
-    """The library takes the first digits (9 in `-9`, `9/7`, `9 million`), commas anywhere (`1,2`), and what is 0.01
-    off."""
-    ours = _value(answer.strip().removeprefix("$"))
-    return float(ours is not None and ours == _value(str(entry["answer"])))
 
 
 def _probability(answer: str, entry: Entry, library: Score) -> float:
@@ -238,7 +228,7 @@ def _letters_at_their_places(answer: str, entry: Entry, library: Score) -> float
 def _figlet_letters(answer: str, entry: Entry, library: Score) -> float:
     """The library pays 0.1 per letter, which is 1 for ten letters of a longer word."""
     score = library(answer, entry)
-    return score if _is_same_word(answer.replace(" ", ""), entry) else min(score, 0.9)
+    return score if answer.replace(" ", "").lower() == entry["answer"].lower() else min(score, 0.9)
 
 
 def _pooled(answer: str, entry: Entry, library: Score) -> float:
@@ -295,20 +285,20 @@ def _elapsed(answer: str, entry: Entry, library: Score) -> float:
 
 
 SCORES: dict[str, Callable[[str, Entry, Score], float]] = {
-    "chain_sum": _one_number,
+    "chain_sum": _nothing,
     "codeio": _same_json,
     "coin_flip": _probability,
     "countdown": _reaches_target,
     "decimal_arithmetic": _decimal,
     "figlet_font": _figlet_letters,
-    "game_of_life_halting": _halts,
+    "game_of_life_halting": _nothing,
     "graph_color": _colours_all,
-    "gsm_symbolic": _one_number,
+    "gsm_symbolic": _nothing,
     "letter_jumble": _words_at_their_places,
-    "number_format": _one_number,
+    "number_format": _nothing,
     "number_sorting": _sorted_numbers,
     "pool_matrix": _pooled,
-    "products": _one_number,
+    "products": _nothing,
     "puzzle24": _makes_24,
     "spell_backward": _letters_at_their_places,
     "time_intervals": _elapsed,

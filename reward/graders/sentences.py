@@ -1,6 +1,6 @@
 """Counts sentences and words as NLTK does, without NLTK and its data. Deterministic and offline.
 
-`num_sentences` follows the decisions of Punkt (Kiss and Strunk 2006) for English in the order of NLTK's code: a full
+`split_sentences` follows the decisions of Punkt (Kiss and Strunk 2006) for English in the order of NLTK's code: a full
 stop ends a sentence unless its word is an abbreviation or an initial; `?` and `!` always do, line breaks never; closing
 quotes belong to the sentence before them only if a space follows. Punkt's learned tables, of abbreviations and of how
 words are written, are replaced by the lists below, so a rare abbreviation or a name may count differently.
@@ -29,21 +29,22 @@ _CONTRACTIONS = re.compile(
 )
 
 
-def num_sentences(text: str) -> int:
-    """Number of sentences; 0 for blank text."""
+def split_sentences(text: str) -> list[str]:
+    """Returns the sentences of a text; none of a blank one."""
     text = text.strip()
     if not text:
-        return 0
-    count, rest = 1, 0
+        return []
+    found, rest = [], 0
     ends = [*_END.finditer(text), None]
     for end, later in pairwise(ends):
         assert end is not None
         if later is not None and not re.search(r"\s", text[end.end() : later.start()]):
             continue  # the last mark in a word decides
         if _ends_sentence(text, rest, end.end(), end["following"] or ""):
-            count += 1
-            rest = end.start("following") if end["following"] else end.end()
-    return count - (count > 1 and _ONLY_CLOSING.fullmatch(text, rest) is not None)
+            start = end.start("following") if end["following"] else end.end()
+            found.append(text[rest:start])
+            rest = start
+    return found if found and _ONLY_CLOSING.fullmatch(text, rest) else [*found, text[rest:]]
 
 
 def _ends_sentence(text: str, start: int, end: int, following: str) -> bool:

@@ -1,20 +1,24 @@
 """Tests each of the 25 rules on text that follows it and text that does not."""
 
+import unicodedata
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("langdetect")
 
 from reward.graders import grade
 from reward.graders.constraints import RULES
 from reward.graders.grade import InvalidTask
-from reward.graders.sentences import capital_words, num_sentences
+from reward.graders.sentences import capital_words, split_sentences
 from tests.reward.serving import rows
 
 CASES = rows("instructions.jsonl")
 """Responses with what they get officially and with "strict": true: each rule followed and not followed, edges as the
 official evaluator has them, and its holes."""
+AT_LEAST_4 = {"num_words": 4, "relation": "at least"}
 ARGUMENTS = {case["instruction"]: case["kwargs"] for case in CASES}
 """Instruction -> arguments of one of its cases."""
 
@@ -39,7 +43,77 @@ def test_all_25_rules_have_cases_and_each_stricter_form_a_hole_and_a_control() -
 
     assert len(RULES) == 25
     assert named(1, 1) == named(0, 0) == set(RULES)
-    assert named(1, 0) == {name for name, rule in RULES.items() if rule.strictly is not rule.follows}
+    stricter = {name for name, rule in RULES.items() if rule.strictly is not rule.follows}
+    assert stricter - {"change_case:english_capital"} <= named(1, 0) <= stricter, "that one only forgives"
+
+
+HIDDEN = "".join(
+    char
+    for char in map(chr, range(0x110000))
+    if unicodedata.category(char) in ("Cf", "Mn")
+    and all(len(unicodedata.normalize("NFC", letter + char)) == 2 for letter in "worse")
+)
+"""Characters that show nothing, or only something on the character before them."""
+
+
+@given(st.sampled_from(HIDDEN + "\u115f\u1160\u3164\uffa0\0\b\x7f"), st.integers(1, 4))
+def test_no_character_that_shows_nothing_hides_a_word_or_makes_one(hidden: str, place: int) -> None:
+    text = f"A {'worse'[:place]}{hidden}{'worse'[place:]} day"
+    assert followed("keywords:forbidden_words", {"forbidden_words": ["worse"]}, text, strict=True) == 0
+    assert followed("keywords:existence", {"keywords": ["worse"]}, text, strict=True) == 1
+    assert followed("length_constraints:number_words", AT_LEAST_4, text, strict=True) == 0
+    assert followed("keywords:forbidden_words", {"forbidden_words": ["worst"]}, text, strict=True) == 1
+
+
+@given(st.lists(st.sampled_from([*".!?\u0964", "...", '"', "-", "*", "\u3164", ")"]), min_size=1, max_size=9))
+def test_marks_alone_are_no_sentence_and_no_paragraph(marks: list[str]) -> None:
+    alone = " ".join(marks)
+    count = {"num_sentences": 2, "relation": "at least"}
+    assert followed("length_constraints:number_sentences", count, f"One. {alone}", strict=True) == 0
+    assert followed("length_constraints:number_sentences", count, f"One. Two. {alone}", strict=True) == 1
+    assert (
+        followed(
+            "length_constraints:number_paragraphs", {"num_paragraphs": 2}, f"A\n***\n{alone}", strict=True
+        )
+        == 0
+    )
+
+
+MARKDOWN = st.sampled_from(["**{}**", "*{}*", "***{}***", "__{}__", "_{}_", "`{}`", "~~{}~~", "**_{}_**"])
+
+
+@given(MARKDOWN, st.sampled_from(["end", "The end.", "Is that all?", "Any other questions?"]))
+def test_markdown_around_the_words_changes_no_verdict(markdown: str, words: str) -> None:
+    marked = markdown.format(words)
+    assert followed("startend:end_checker", {"end_phrase": words}, f"Text. {marked}", strict=True) == 1
+    assert followed("startend:end_checker", {"end_phrase": words}, f"Text. {marked} Bye", strict=True) == 0
+    assert followed("startend:end_checker", {"end_phrase": words}, f"We pret{marked}", strict=True) == 0
+    first = {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": words.split()[0].strip("?.")}
+    text = f"A.\n\n{marked} more"
+    assert followed("length_constraints:nth_paragraph_first_word", first, text, strict=True) == 1
+
+
+@given(
+    st.permutations(["yes", "no", "maybe"]), MARKDOWN, st.sampled_from([". ", "! ", ", or ", "\n\n", ": "])
+)
+def test_one_closed_answer_is_one_however_the_other_is_put(
+    words: list[str], markdown: str, between: str
+) -> None:
+    right, other, _ = words
+    closed = "detectable_format:constrained_response"
+    answer = f"My answer is {right}."
+    for text in (
+        f"{answer} Well{between}{other}.",
+        f"{other}.{between}{answer}",
+        f"{answer} My answer:\n{markdown.format(other)}",
+    ):
+        assert followed(closed, {}, text, strict=True) == 0, text
+    for text in (
+        answer,
+        f"My answer is {markdown.format(right)}.",
+        f"{answer} I have no doubt, maybe {right}.",
+    ):
+        assert followed(closed, {}, text, strict=True) == 1, text
 
 
 def test_the_score_is_the_fraction_followed_or_all_or_nothing() -> None:
@@ -95,7 +169,7 @@ def test_lists_of_different_lengths_are_invalid() -> None:
 @pytest.mark.parametrize("row", rows("sentences.jsonl"), ids=lambda row: row["text"][:30])
 def test_sentences(row: dict[str, Any]) -> None:
     """Counts are those of NLTK 3.10's Punkt for English."""
-    assert num_sentences(row["text"]) == row["count"]
+    assert len(split_sentences(row["text"])) == row["count"]
 
 
 def test_capital_words() -> None:
