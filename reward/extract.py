@@ -23,7 +23,7 @@ _NAME = r"(?:(?P<name>\\?[A-Za-z]+(?:_\w|_\{\w+\})?)[\s$]*=[\s$]*)?"
 _JOINER = re.compile(rf"(?:[\s$,;~}}]|\\[()\[\]]|\\q?quad\b|\\text\{{|\b(?:and|or)\b)*+{_NAME}")
 _NAMED = re.compile(rf"(?<![A-Za-z\\]){_NAME}$")
 _LONGEST_NAME = 20
-_BRACE = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|[{}]|\\boxed\s+(?P<bare>\d+(?:\.\d+)?)(?![\w^\\])")
+_BRACE = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|[{}]|\\boxed\s*(?P<bare>\d+(?:\.\d+)?)(?![\w^\\])")
 _MAX_NESTED_BOXES = 10
 
 

@@ -23,7 +23,7 @@ from reward.graders.math.equality import Undecided, same_expression, same_number
 from reward.graders.math.reading import Reading
 from reward.graders.math.relations import OPTIONS, named
 from reward.graders.math.rules import Rule
-from reward.graders.math.sets import RealSet, as_set, paired, same_set
+from reward.graders.math.sets import RealSet, as_set, is_natural, paired, same_set
 from reward.graders.math.spelled import is_code, spelling, without_upright
 from reward.graders.math.values import (
     Ambiguous,
@@ -46,6 +46,12 @@ from reward.graders.math.values import (
 
 _ERAS = ("BC", "AD", "BCE", "CE")
 _ANGLE, _RADIAN, _FRACTION = (("angle", 1),), (("radian", 1),), (("fraction", 1),)
+
+_TEMPERATURES: dict[tuple[tuple[str, int], ...], Any] = {
+    ((name, 1),): (sympy.Rational(scale), sympy.Rational(zero))
+    for name, scale, zero in (("K", 1, 0), ("celsius", 1, "273.15"), ("fahrenheit", "5/9", "45967/180"))
+}
+"""Kelvins in a degree, and at zero degrees."""
 
 
 def compare(answer: Reading, gold: Reading) -> Rule:
@@ -166,7 +172,7 @@ def _equal_expression(answer: Value, gold: Expression) -> Rule | None:
             kind="list" | "condition",
             items=(first, Relation(sides=(Expression(value=variable), *_)) as domain),
         ):
-            is_domain = variable in gold.value.free_symbols and "=" not in domain.signs
+            is_domain = variable in gold.value.free_symbols and is_natural(domain, gold.value)
             return _equal(first, gold) if is_domain else None  # x^2 + 1, x \in R
         case Several(kind="family", items=(first, _)) if len(gold.value.free_symbols) == 1:
             (variable,) = gold.value.free_symbols
@@ -221,6 +227,10 @@ def _equal_quantity(answer: Value, gold: Quantity) -> Rule | None:
 
 
 def _same_quantity(answer: Quantity, gold: Quantity) -> Rule | None:
+    ours, golds = (_TEMPERATURES.get(unit.dimension) for unit in (answer.unit, gold.unit))
+    if ours and golds and ours != golds:  # 77 °F for 25 °C
+        kelvins = answer.size.value * ours[0] + ours[1]
+        return Rule.OTHER_UNIT.when(_equal(number_or_expression((kelvins - golds[1]) / golds[0]), gold.size))
     factor: Any = units.factor(answer.unit, gold.unit)
     if factor is not None:
         factor = sympy.Rational(factor.numerator, factor.denominator)
@@ -359,7 +369,7 @@ def _equal_ordered(answer: Value, gold: Several) -> Rule | None:
     match answer:
         case Expression() if (vector := _vector(answer, len(gold.items))) is not None:
             return _equal_ordered(vector, gold)
-        case Several(kind="list") if (
+        case Several(kind="list") | Matrix(kind="cases") if (
             gold.kind == "tuple" and (ordered := _in_order(answer, gold)) is not None
         ):
             return Rule.TUPLE.when(_all_equal(*ordered))

@@ -235,32 +235,10 @@ class _ExpressionParser:
                 self._at, self.has_variables = end + 1, True
                 arguments = map(self._inner, split(inner, is_comma))
                 return self._powers(sympy.Function(node.text)(*arguments))
-        if node.text == "C" and (chosen := self._choose()) is not None:
-            return self._powers(chosen)
         is_indexed = self.node is not None and self.node.kind == "sub"
         if node.text in _CONSTANTS and node.text not in self._bound and not is_indexed:
             return self._powers(_CONSTANTS[node.text])
         return self._powers(self._indexed(node.text))
-
-    def _choose(self) -> Any | None:
-        """Returns the binomial coefficient of C(10,3) or C_{10}^3; None for a variable."""
-        first, second = self.node, self._ahead()
-        if first is not None and second is not None and (first.kind, second.kind) == ("sub", "sup"):
-            above, below = first.parts[0], second.parts[0]
-            is_constant = len(above) == 1 and above[0].text in ("1", "2", "0")
-            are_single = all(
-                len(part) == 1 and part[0].kind in ("number", "letter") for part in (above, below)
-            )
-            if is_constant or not are_single:
-                return None
-            self._at += 2
-            return binomial(self._inner(above), self._inner(below))
-        end = self._closing(")") if first == Node("open", "(") else None
-        parts = split(self._nodes[self._at + 1 : end], is_comma) if end is not None else []
-        if len(parts) != 2 or end is None:
-            return None
-        self._at = end + 1
-        return binomial(*map(self._inner, parts))
 
     def _indexed(self, name: str) -> Any:
         """Returns the variable of a name with its index and primes."""

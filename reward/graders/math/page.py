@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 _TEXT = re.compile(
     r"\$(?P<math>[^$]*)\$|\\\((?P<round>.*?)\\\)"
     r"|(?P<word>(?:[ap]\.\s?m\.|(?:[^\W\d_]|\\mu\b\s*|\\Omega\b\s*)(?:[^\W\d_]|['’](?=[^\W\d_])|-(?=[^\W\d_]))*))"
-    r"|(?P<other>\d+(?:\.\d+)?(?:(?:st|nd|rd|th)\b)?|\.\d+|\\[A-Za-z]+|\\?.)",
+    r"|(?P<other>\d+(?:\.\d+)?|\.\d+|\\[A-Za-z]+|\\?.)",
     re.DOTALL,
 )
 _MAX_DEPTH, _LONGEST = 60, 10_000
@@ -368,9 +368,7 @@ class _PageParser:
     def _other_text(self, content: str, match: re.Match[str], found: list[Node]) -> int:
         """Reads what is no word in text; returns the place behind it."""
         token, at = match[0], match.end()
-        if ordinal := re.fullmatch(r"(\d+)(?:st|nd|rd|th)", token):
-            found.append(Node("number", ordinal[1]))
-        elif token in ("^", "_"):  # cm^2, m/s^{2}, m^{-1}
+        if token in ("^", "_"):  # cm^2, m/s^{2}, m^{-1}
             script = re.compile(r"\s*(?:\{([^{}]*)\}|([-+]?\d+|\\circ|.))").match(content, at)
             if script is None:
                 raise Unreadable("a command lacks its argument")

@@ -265,10 +265,7 @@ def _modulus(nodes: list[Node]) -> tuple[list[Node], Value | None]:
 def _side(nodes: Sequence[Node]) -> Value:
     """Reads a side of a relation, which may be a name: x(t), P_1(2), Area, an angle."""
     nodes = stripped(nodes)
-    is_standard = Node("mark", "^\\circ") in nodes and all(
-        node.kind in (*_IN_NAME, "space") for node in nodes
-    )
-    if nodes and (nodes[0].text == "\\int" or (nodes[0].kind == "letter" and is_standard)):
+    if nodes and nodes[0].text == "\\int":
         return Expression(symbol(show(nodes)))
     start = next((place for place, node in enumerate(nodes) if node.kind == "open"), 0)
     if start and closing(nodes[start:]) == len(nodes) - start - 1 and nodes[-1].text == ")":

@@ -19,9 +19,11 @@ from reward.graders.math.values import Expression, Number, Quantity, Ratio, Rela
 Equal = Callable[[Value, Value], Rule | None]
 OPTIONS = tuple("ABCDEFGH")
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="} | {
-    sign: sign for sign in ("!=", "=", "~", "cong", "perp", "parallel")
+    sign: sign for sign in ("!=", "=", "==", "~", "cong", "perp", "parallel")
 }
 _NAMED_FUNCTIONS = (sympy.sin, sympy.cos, sympy.tan, sympy.cot, sympy.log)
+_POWERS = re.compile(r"\\|[Rrs]\^|[A-Z]\^-1$")
+"""Powers that are names, \\sigma^2, R^2, A^{-1}: x^2 = 5 is not yet x."""
 _TWO_LETTERS = ({"\\Delta"}, {"p", "H"})
 """Symbols of which a name of two letters consists: \\Delta H and its like, pH."""
 
@@ -71,8 +73,8 @@ def names_a_number(value: Value) -> bool:
     if value.pending:
         return True  # \gcd(a, b)
     function = value.value
-    if function.is_Pow and function.base.is_Symbol and re.match(r"\\|[Rrs]$", function.base.name):
-        return True  # \sigma^2, R^2, |v|^2; x^2 = 5 is not yet x
+    if function.is_Pow and function.base.is_Symbol and _POWERS.match(f"{function.base}^{function.exp}"):
+        return True
     is_of_a_name = isinstance(function, _NAMED_FUNCTIONS) and function.args[0].is_Symbol
     return len(function.free_symbols) > 1 or is_of_a_name
 
@@ -90,6 +92,9 @@ def same_name(one: Value, other: Value, equal: Equal) -> bool:
     """Whether two names of values are the same."""
     if isinstance(one, Text) and isinstance(other, Text):
         return one.text == other.text
+    ours, golds = (str(name.value) if isinstance(name, Expression) else "" for name in (one, other))
+    if re.sub(r"_\{?\d\}?$", "", ours) == golds != "" or (ours == "y" and golds in ("f(x)", "g(x)", "h(x)")):
+        return True  # x_1 = 2 for x = 2
     return type(one) is type(other) and equal(one, other) is not None
 
 
@@ -175,6 +180,8 @@ def is_negated(relation: Relation) -> bool:
 
 
 def _same_congruence(answer: Relation, gold: Relation, equal: Equal) -> Rule | None:
+    if len(answer.sides) == 2 and is_name(answer.sides[1]):  # 3 = x (mod 7)
+        answer = turned(answer)
     if answer.modulus is None or gold.modulus is None or not equal(answer.modulus, gold.modulus):
         return None
     if {*answer.signs, *gold.signs} - {"==", "="} or len(answer.sides) > 2:

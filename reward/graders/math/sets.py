@@ -20,6 +20,7 @@ REALS = Interval(Number(-sympy.oo), Number(sympy.oo), "()")
 EMPTY = Several("set", ())
 _BRACKETS = {"<": "()", "<=": "[]"}
 _MOST_PARTS, _MOST_ITEMS = 60, 128
+_SAMPLES = [sympy.Rational(number, 101) for number in (-9001, -1999, -613, -47, 47, 613, 1999, 9001)]
 Parts = list[Interval | Several]
 
 
@@ -35,6 +36,15 @@ def difference(whole: Value, without: Value) -> Union | None:
     """Returns what one set has and another has not; None unless their ends are numbers."""
     outer, inner = (_to_sympy(found.parts) if found else None for found in map(as_set, (whole, without)))
     return None if outer is None or inner is None else Union(tuple(_from_sympy(outer - inner)))
+
+
+def is_natural(domain: Relation, value: Any) -> bool:
+    """Whether a condition leaves out single points alone, or what an expression has no real value for."""
+    if (found := as_set(domain)) is None or (inside := _to_sympy(found.parts)) is None:
+        return "=" not in domain.signs
+    (variable,) = domain.sides[0].value.free_symbols if isinstance(domain.sides[0], Expression) else (None,)
+    outside = [point for point in _SAMPLES if point not in inside]
+    return not any(sympy.N(value.subs(variable, point)).is_real for point in outside)
 
 
 def _to_sympy(parts: Parts) -> sympy.Set | None:

@@ -65,19 +65,9 @@ def tokens(nodes: Sequence[Node]) -> list[Node]:
             is_function = node.kind == "word" and node.text in (*TYPED_FUNCTIONS, "cis")
             if is_function and not (behind_number(found) and units.parse(node.text) is not None):
                 node = Node("function", node.text if node.text == "cis" else f"\\{node.text}")
-            if not (node.kind == "word" and _is_ordinal(before, node.text)):
-                found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
+            found.append(Node("letter", node.text) if _is_upright_variable(node, before) else node)
         del rest[:length]
     return _with_roots(_with_whole_numbers(found))
-
-
-def _is_ordinal(before: Node | None, ending: str) -> bool:
-    """Whether an ending makes an ordinal of a number: 21st, 12th, but not 26st, a product."""
-    if before is None or before.kind != "number":
-        return False
-    number = before.text
-    usual = "th" if number[-2:-1] == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
-    return ending == usual
 
 
 def _is_bare(node: Node) -> bool:

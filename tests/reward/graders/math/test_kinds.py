@@ -401,6 +401,44 @@ def digits_in_another_base(draw: random.Random) -> Case:
     return f"{a}F_{{16}}", [f"0x{a}F", f"{a}f_{{16}}", text(f"{a}F in base 16")], [f"0x{a}E", f"{a}F_{{17}}"]
 
 
+@kind
+def temperatures(draw: random.Random) -> Case:
+    a = 5 * draw.randint(-20, 60)
+    return f"{a}^\\circ\\text{{C}}", [f"{a * 9 // 5 + 32}^\\circ\\text{{F}}", f"{a + 273}.15\\text{{ K}}", f"{a}℃"], [
+        f"{a + 32}^\\circ\\text{{F}}", f"{a}.5\\text{{ K}}", f"{a + 1}℃",
+    ]  # fmt: skip
+
+
+@kind
+def isotopes(draw: random.Random) -> Case:
+    mass, number = draw.randint(12, 240), draw.randint(1, 90)
+    return f"{{}}^{{{mass}}}_{{{number}}}\\text{{C}}", [
+        f"{{}}^{{{mass}}}\\text{{C}}", f"{{}}_{{{number}}}^{{{mass}}}\\text{{C}}", text(f"carbon-{mass}"),
+    ], [text(f"C-{mass + 1}"), text(f"iodine-{mass}"), f"{{}}^{{{mass}}}\\text{{Co}}"]  # fmt: skip
+
+
+@kind
+def conditions_of_the_answer(draw: random.Random) -> Case:
+    a = draw.randint(1, 9)
+    if draw.random() < 0.5:
+        return (
+            f"x^2+{a}",
+            [f"x^2+{a}, x\\in\\mathbb{{R}}", f"x^2+{a}, x\\ne {a}"],
+            [f"x^2+{a}, x<{a}", f"x^2+{a}, x>0"],
+        )
+    return (
+        f"\\sqrt{{x-{a}}}",
+        [f"\\sqrt{{x-{a}}}, x\\ge {a}"],
+        [f"\\sqrt{{x-{a}}}, x<{a}", f"\\sqrt{{x-{a}}}, x>{99 * a}"],
+    )
+
+
+@kind
+def names_with_an_index(draw: random.Random) -> Case:
+    a, b = draw.sample(range(1, 50), 2)
+    return f"x={a}\\text{{ or }}x={b}", [f"x_1={b}, x_2={a}"], [f"y_1={b}, y_2={a}", f"x_1={a}, x_2={a + b}"]
+
+
 def test_what_takes_long_is_not_computed() -> None:
     nested = "\\log_2(" * 12 + "x" + ")" * 12
     for answer in (nested, "x+" * 150_000 + "x", "\\cup".join(f"({2 * a},{2 * a + 1})" for a in range(127))):
