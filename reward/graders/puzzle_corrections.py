@@ -4,14 +4,11 @@ The library reads the part of an answer that it expects and ignores the rest, co
 reach, and rounds. It also refuses right answers for their typography, which `spellings` takes off. There are four kinds
 of corrections, each a table by task:
 
-* FORMS: the whole answer has the form that the question asks for. The library takes `\\frac{1}{2} or 7` in
-  fraction_simplification, `nan` in complex_arithmetic, `(1, 2), 7` in advanced_geometry, `0.5, zzz` in
-  polynomial_equations, a line "Shape: ..." in arc_agi and rearc, words around the numbers of kakurasu and survo, words
-  or signs between the moves of quantum_lock, rubiks_cube, rush_hour, sokoban and tower_of_hanoi, and between factors.
-* OUTLINES: the answer has as many entries as the library's. The library takes more rows and columns (and `true` for 1)
-  in game_of_life, more words in word_sorting, letters in figlet_font, letters twice in cryptarithm, partitions twice in
-  palindrome_partitioning, and in knights_knaves any text around the roles, also "It is not true that ...".
-* EXACT: elsewhere neither the case of a word (`yes` for Yes) nor the spelling of a number (`1,200`) matters.
+* FORMS: the whole answer has the form that the question asks for. The library takes `\\frac{1}{2} or 7`, `nan`,
+  `(1, 2), 7`, `0.5, zzz`, a line "Shape: ..." above a grid, and words or signs between numbers and moves.
+* OUTLINES: the answer has as many entries as the library's. The library takes more rows and columns, words, letters and
+  partitions, and in knights_knaves any text around the roles, also "It is not true that ...".
+* ONLY_SAME: no other answer is right. Neither the case of a word nor the spelling of a number matters, but in EXACT.
 * SCORES: an own score, usually by comparing values exactly. Each function says what the library does instead.
 """
 
@@ -23,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from reasoning_gym.logic.knights_knaves import VALID_ROLES
@@ -39,6 +37,8 @@ def correct_score(name: str, library: Score, answer: str, entry: Entry) -> float
     """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text."""
     if name not in EXACT and _is_same(answer, str(entry["answer"])):
         return 1.0
+    if name in ONLY_SAME:
+        return 0.0
     if name in FORMS and not re.fullmatch(FORMS[name], answer.strip(), re.ASCII):
         return 0.0
     if name in OUTLINES and OUTLINES[name](answer) != OUTLINES[name](entry["answer"]):
@@ -150,14 +150,15 @@ OUTLINES: dict[str, Callable[[str], Any]] = {
 # ------------------------------------------------------------------------------------- the same answer
 EXACT = frozenset({"base_conversion", "codeio"})
 """Tasks whose answers are digits, of which e may be one, or data."""
+ONLY_SAME = frozenset({"chain_sum", "game_of_life_halting", "gsm_symbolic", "number_format", "products"})
+"""Tasks in which the library takes more than the same answer: the first digits (9 in `-9`, `9/7`, `9 million`), commas
+anywhere (`1,2`), what is 0.01 off, and any text in game_of_life_halting, because `bool("False")` is true."""
 
 
 def _is_same(answer: str, oracles: str) -> bool:
-    if answer.lower() == oracles.lower() and (
-        answer.istitle() or oracles.istitle()
-    ):  # no string, no sentence
-        return True
-    return (number := _value(answer)) is not None and number == _value(oracles)
+    if (answer.istitle() or oracles.istitle()) and answer.lower() == oracles.lower():
+        return True  # a word: not a string of letters, not a sentence
+    return _value(answer) == _value(oracles) is not None
 
 
 # ------------------------------------------------------------------------------------- own scores
@@ -165,12 +166,6 @@ def _value(text: str) -> Fraction | None:
     """Returns the number that a text consists of, or None."""
     text = text.strip()
     return Fraction(text.replace(",", "")) if re.fullmatch(_NUMBER, text, re.ASCII) else None
-
-
-def _nothing(answer: str, entry: Entry, library: Score) -> float:
-    """The library takes the first digits (9 in `-9`, `9/7`, `9 million`), commas anywhere (`1,2`), what is 0.01 off,
-    and any text in game_of_life_halting, because `bool("False")` is true."""
-    return 0.0
 
 
 def _sorted_numbers(answer: str, entry: Entry, library: Score) -> float:
@@ -237,13 +232,9 @@ def _pooled(answer: str, entry: Entry, library: Score) -> float:
     oracles = entry["metadata"]["solution"]
     if [len(row) for row in ours] != [len(row) for row in oracles] or any(None in row for row in ours):
         return 0.0
-    differences = (
-        abs(a - Fraction(b))
-        for row, other in zip(ours, oracles, strict=True)
-        for a, b in zip(row, other, strict=True)
-        if a is not None
-    )
-    return 1.0 if max(differences) <= 0.005 + 1e-9 else 0.1  # two decimals are asked for
+    pairs = zip(chain(*ours), chain(*oracles), strict=True)
+    is_close = all(abs(a - Fraction(b)) <= 0.005 + 1e-9 for a, b in pairs if a is not None)
+    return 1.0 if is_close else 0.1  # two decimals are asked for
 
 
 def _same_json(answer: str, entry: Entry, library: Score) -> float:
@@ -285,20 +276,15 @@ def _elapsed(answer: str, entry: Entry, library: Score) -> float:
 
 
 SCORES: dict[str, Callable[[str, Entry, Score], float]] = {
-    "chain_sum": _nothing,
     "codeio": _same_json,
     "coin_flip": _probability,
     "countdown": _reaches_target,
     "decimal_arithmetic": _decimal,
     "figlet_font": _figlet_letters,
-    "game_of_life_halting": _nothing,
     "graph_color": _colours_all,
-    "gsm_symbolic": _nothing,
     "letter_jumble": _words_at_their_places,
-    "number_format": _nothing,
     "number_sorting": _sorted_numbers,
     "pool_matrix": _pooled,
-    "products": _nothing,
     "puzzle24": _makes_24,
     "spell_backward": _letters_at_their_places,
     "time_intervals": _elapsed,

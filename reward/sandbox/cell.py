@@ -63,7 +63,7 @@ class CellLimits:
     """Limits of one process, in bytes; what exceeds one is refused."""
 
     memory: int
-    file_size: int = 16 << 20
+    file_size: int
     stack: int = 256 << 20
 
     def apply(self) -> None:

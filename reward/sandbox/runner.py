@@ -37,7 +37,6 @@ from reward.sandbox import kernel, recursion
 from reward.sandbox.cell import CellLimits, PreparedLevel
 
 _LENGTH = struct.Struct("!I")
-_FILE_BYTES = 16 << 20
 _PRELUDE_MODULES = """
 string re datetime collections heapq bisect copy math random statistics itertools functools operator io
 typing sys json time cmath fractions decimal
@@ -160,9 +159,9 @@ def main(prepared: PreparedLevel, fds: list[int]) -> None:
     with open(request_fd, "rb") as stream:
         request = json.loads(stream.read())
     budget = Budget(**request["budget"])
-    largest = 4 * max(map(len, request["inputs"]), default=0)  # a character is up to four bytes
-    # each test's process inherits the limits
-    CellLimits(memory=budget.memory, file_size=max(_FILE_BYTES, largest)).apply()
+    # Each test's process inherits the limits. A character of an input is up to four bytes.
+    file_size = (16 << 20) + 4 * max(map(len, request["inputs"]), default=0)
+    CellLimits(memory=budget.memory, file_size=file_size).apply()
     try:
         code = compile(request["source"], "solution.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError) as error:

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("reasoning_gym")
 
 from reward.graders import grade
-from reward.graders.puzzle_corrections import FORMS, OUTLINES, SCORES
+from reward.graders.puzzle_corrections import FORMS, ONLY_SAME, OUTLINES, SCORES
 
 LINES = (Path(__file__).parent / "data" / "puzzle_cases.jsonl").read_text(encoding="utf-8").splitlines()
 CASES = [json.loads(line) for line in LINES]
@@ -40,7 +40,7 @@ def test_every_correction_corrects_the_library() -> None:
         if (score(case, answer, "library") == 1) is (answer in case["wrong"])
         or score(case, answer, "library") != pytest.approx(score(case, answer, "corrected"))
     }
-    assert corrected >= {*FORMS, *OUTLINES, *SCORES}
+    assert corrected >= {*FORMS, *OUTLINES, *ONLY_SAME, *SCORES}
 
 
 def test_blanks_at_the_ends_of_lines_do_not_matter() -> None:
