@@ -49,7 +49,8 @@ def correct_score(name: str, library: Score, answer: str, entry: Entry) -> float
 # ------------------------------------------------------------------------------------- typography
 _AROUND = re.compile(
     r"`{3,}[\w+-]*\n(.+?)`{3,}|(\*{1,3}|_{1,2}|`{1,3}|\${1,2}|[\"'])(.+)\2|[“‘](.+)[”’]|\\\((.+)\\\)|\\\[(.+)\\\]"
-    r"|\\(?:boxed|fbox|text\w*|math\w*)\s*\{(.+)\}|<(b|strong|code)>(.+)</\8>|(.+)[.。]|(?:[a-z]\s*=|\$)\s*(.+)",
+    r"|\\(?:boxed|fbox|text\w*|math\w*)\s*\{(.+)\}|<(b|strong|code)>(.+)</\8>"
+    r"|(?i:(?:the\s+)?(?:final\s+)?answer(?:\s+is|:))\s*(.+)|(.+)[.。]|(?:[a-z]\s*=|\$)\s*(.+)",
     re.DOTALL,
 )
 """What may stand around an answer; the last group that matches is the answer."""
@@ -80,7 +81,7 @@ def spellings(name: str, answer: str) -> list[str]:
 
 
 def _plain(name: str, text: str) -> str:
-    text = _FRACTION.sub(r"\1/\2", text.translate(_CHARACTERS))
+    text = _FRACTION.sub(r"\1/\2", text.translate(_CHARACTERS).replace("{,}", ","))
     text = re.sub(r"\\([a-z]+)", lambda command: _COMMANDS.get(command[1], command[0]), text)
     if name in _SIGNS:
         text = re.sub(*_SIGNS[name], text)

@@ -92,8 +92,9 @@ def _open_streams() -> None:
 
 
 def _open(file: Any, *arguments: Any, **options: Any) -> Any:
-    """Opens a file; /dev/stdin, which a cell without /proc lacks, is standard input."""
-    return open(os.dup(0) if file == "/dev/stdin" else file, *arguments, **options)
+    """Opens a file; a cell without /proc lacks those of the standard streams."""
+    fd = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}.get(str(file))
+    return open(file if fd is None else os.dup(fd), *arguments, **options)
 
 
 def _prelude() -> dict[str, Any]:

@@ -258,6 +258,7 @@ READS = (
     "print(open(0).read())",
     "with open('/dev/stdin') as f: print(f.read())",
     "import sys\nsys.stdin = open('/dev/stdin')\nprint(input())",
+    "import sys\nsys.stdout = open('/dev/stdout', 'w')\nprint(input())",
     "import os\nprint(os.read(0, os.fstat(0).st_size).decode())",
     "import io, os\nprint(io.BytesIO(os.read(0, os.fstat(0).st_size)).readline().decode())",
     "import mmap\nprint(mmap.mmap(0, 0, access=mmap.ACCESS_READ)[:].decode())",

@@ -36,8 +36,8 @@ _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
 _NO_TEST_PROGRAM = (
     ', because a "test_program" is not run: write the arguments and results of its calls, and "fn_name"'
 )
-_PICTURE = re.compile(r"^[ \t]+(?![-+.\d])\S", re.MULTILINE)
-"""An indented line that begins with no number: the lines' indentation is a part of the output."""
+_INDENTED = re.compile(r"^[ \t]+\S", re.MULTILINE)
+_INDENTED_TEXT = re.compile(r"^[ \t]+(?![-+.\d])\S", re.MULTILINE)
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 
 
@@ -130,8 +130,11 @@ def same_output(text: str, expected: str) -> bool:
     """Whether standard output equals the expected text."""
     if text == expected:
         return True
-    if _PICTURE.search(expected) and _indents(text) != _indents(expected):
-        return False
+    if _INDENTED.search(expected):
+        indents = _indents(expected)
+        is_picture = len(set(indents)) > 2 or _INDENTED_TEXT.search(expected)
+        if is_picture and _indents(text) != indents:
+            return False
     text, expected = text.strip(), expected.strip()
     if text.count("\n") != expected.count("\n"):  # before splitting what may be a flood of lines
         return False
