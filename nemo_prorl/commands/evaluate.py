@@ -137,12 +137,12 @@ def _follow(given: argparse.Namespace, config: RunConfig) -> int:
     suites = [text.partition("=")[2] for text in given.overrides if text.startswith("suite=")]
     if world_size_from_environment() > 1:
         raise ConfigError("--follow starts its ranks itself: write --ranks N instead of torchrun.")
+    if not (given.follow / "resolved.yaml").is_file():
+        raise ConfigError(f"--follow {given.follow} is no run that has begun: write the folder of one.")
     if not config.evaluation.benchmarks:
         raise ConfigError("--follow needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
     if any(text.startswith("model.path=") for text in given.overrides):
         raise ConfigError("--follow measures the run's checkpoints: leave model.path out.")
-    if not (given.follow / "resolved.yaml").is_file():
-        raise ConfigError(f"--follow {given.follow} is no run that has begun: write the folder of one.")
     check_writable(f"--follow {given.follow}", given.follow / "validations")
     _load(config)
     from nemo_prorl.evaluation.follow import follow

@@ -11,7 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter, time_ns
@@ -32,6 +32,7 @@ from nemo_prorl.run_folder.checkpoints import (
     by_score,
     checkpoint_name,
     find_checkpoints,
+    read_checkpoint,
 )
 from nemo_prorl.run_folder.terminal import say_once
 from nemo_prorl.types import RunState
@@ -113,6 +114,8 @@ class CheckpointWriter:
         began = perf_counter()
         final = self._folder / checkpoint_name(state)
         aside = self._folder / f"{storage.ASIDE}{final.name}"
+        with suppress(ValueError):  # one of the same step that this one replaces
+            is_requested |= read_checkpoint(final).is_requested
 
         def make_anew() -> None:
             shutil.rmtree(aside, ignore_errors=True)

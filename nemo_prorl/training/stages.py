@@ -33,6 +33,7 @@ from nemo_prorl.run_folder.markers import (
     why_failed,
     withdraw_reset_request,
 )
+from nemo_prorl.run_folder.storage import read_json
 from nemo_prorl.training.checkpoint import is_intact, load_policy
 from nemo_prorl.training.control.resets import reset_policy, take_policy_of
 from nemo_prorl.types import CORRECT, RunState
@@ -79,8 +80,10 @@ def done_message(run_dir: Path, stage: str) -> str:
     """Returns what a start of a stage says that is done; empty if it is not."""
     if not is_done(run_dir, stage):
         return ""
-    on = f"to train it further, remove {done_marker(run_dir, stage)} and raise trainer.num_steps"
-    return f"stage {stage} is already done in {run_dir}; {on}"
+    marker = done_marker(run_dir, stage)
+    more = {Outcome.target: "raise validation.stop_at", Outcome.end_stage: "write controller.mode=manual"}
+    on = more.get(read_json(marker).get("outcome", ""), "raise trainer.num_steps")
+    return f"stage {stage} is already done in {run_dir}; to train it further, remove {marker} and {on}"
 
 
 def resume_message(run_dir: Path) -> str:

@@ -87,15 +87,29 @@ def test_a_mistake_fits_the_terminal_too(capsys: pytest.CaptureFixture[str], nar
     assert max(map(len, lines)) <= narrow
 
 
-def test_a_stage_that_is_done_says_so_within_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], narrow: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("outcome", "advice"),
+    [
+        ("steps", "raise trainer.num_steps"),
+        ("target", "raise validation.stop_at"),
+        ("end_stage", "write controller.mode=manual"),
+    ],
+)
+def test_a_stage_that_is_done_says_so_and_what_trains_it_further_within_the_terminal(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    narrow: int,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: str,
+    advice: str,
 ) -> None:
     from nemo_prorl import run
     from nemo_prorl.config import ExpManagerConfig, RunConfig
 
     monkeypatch.chdir(tmp_path)
-    mark_done(Path("x"), "main", outcome="steps", checkpoint="")
+    mark_done(Path("x"), "main", outcome=outcome, checkpoint="")
     assert run.train(RunConfig(exp_manager=ExpManagerConfig(explicit_log_dir="x"))) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "stage main is already done in x; to train it further, remove" in " ".join(lines)
+    said = f"stage main is already done in x; to train it further, remove x/stages/main.done and {advice}"
+    assert said in " ".join(lines)
     assert max(map(len, lines)) <= narrow

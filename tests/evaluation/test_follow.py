@@ -140,7 +140,7 @@ def test_one_at_a_time_follows_with_a_suite(processes: Processes) -> None:
         (["--follow", "RUN", "suite=smoke", "model.path=a"], "leave model.path out"),
         (["--follow", "RUN"], "--follow needs benchmarks"),
         (["--follow", "RUN", "suite=smoke"], "write --ranks N instead of torchrun"),
-        (["--follow", "no/run", "suite=smoke"], "--follow no/run is no run that has begun"),
+        (["--follow", "suite=smoke"], "--follow suite=smoke is no run that has begun"),
     ],
 )
 def test_what_cannot_be_followed_is_one_sentence(

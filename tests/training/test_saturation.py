@@ -9,6 +9,7 @@ import pytest
 
 from nemo_prorl.run import POINTLESS_TO_REPEAT, STOPS
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.run_folder.markers import save_request
 from nemo_prorl.run_folder.records import read_digests
 from nemo_prorl.training.sampling.rounds import NothingToLearn, sampling_seed
 from tests.training.conftest import MIXED, RIGHT, WRONG, ListedPrompts, make_prompt, new_state
@@ -102,12 +103,15 @@ def test_a_broken_stage_ends_where_the_user_says_so(tmp_path: Path) -> None:
     assert ended.state.validation[-1]["step"] == 2
 
 
-def test_a_stage_that_saturates_at_once_keeps_the_score_of_its_last_checkpoint(tmp_path: Path) -> None:
-    """It writes that checkpoint again, under the same step, and it must remain a candidate for the best."""
+def test_a_stage_that_saturates_at_once_keeps_score_and_mark_of_its_last_checkpoint(tmp_path: Path) -> None:
+    """It writes that checkpoint again, under the same step, and it must remain a candidate for the best, and kept if a
+    user has asked for it."""
     run = Run(tmp_path, prompts=running_out(1), num_steps=6, max_rounds=2, state=nearly_exhausted())
+    save_request(tmp_path).parent.mkdir()
+    save_request(tmp_path).touch()
     run.fit()
     (before,) = find_checkpoints(tmp_path)
     assert before.score is not None
     assert run.resume(num_steps=99).fit() == "saturated"
     (checkpoint,) = find_checkpoints(tmp_path)
-    assert (checkpoint.state.step, checkpoint.score) == (6, before.score)
+    assert (checkpoint.state.step, checkpoint.score, checkpoint.is_requested) == (6, before.score, True)
