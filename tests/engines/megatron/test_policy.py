@@ -15,6 +15,7 @@ from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.megatron import build, optimizer_state
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.policy import MegatronPolicy, learning_rate
+from nemo_prorl.training.timing import host_memory
 from nemo_prorl.types import TokenBatch, Totals, TrainBatch
 from tests.engines.megatron.helpers import (
     MakePolicy,
@@ -319,6 +320,18 @@ def test_sixteen_bits_learn_through_fp32_copies(
     for each in (policy, other):
         each.update(batch, loss_function)
     assert_same(snapshot(policy), snapshot(other))
+
+
+def test_what_is_free_after_the_updates_goes_back_to_the_system(make_policy: MakePolicy) -> None:
+    """glibc would keep the holes between blocks that are still in use."""
+    policy = make_policy()
+    blocks = [bytearray(b"1" * 100_000) for _ in range(3000)]
+    kept = blocks[::50]
+    del blocks
+    before = host_memory()["host_memory/rank_gib"]
+    policy.finish_training()
+    assert before - host_memory()["host_memory/rank_gib"] > 0.15
+    assert len(kept) == 60
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
