@@ -185,10 +185,8 @@ class MegatronPolicy:
                 micro_batch_size=1,
                 forward_only=loss is None,
             )
-        for (
-            module
-        ) in self.model.modules():  # Transformer Engine's FP8 copies, which it makes anew in each call
-            getattr(module, "_fp8_workspaces", {}).clear()
+        for module in self.model.modules():
+            getattr(module, "_fp8_workspaces", {}).clear()  # Transformer Engine makes them anew in each call
         return results
 
     def _head(self, hidden: torch.Tensor, feed: Feed) -> tuple[torch.Tensor, torch.Tensor]:

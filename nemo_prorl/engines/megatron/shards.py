@@ -72,21 +72,23 @@ class Save:
         self._results += outcome
 
     def finish(self) -> None:
-        if self._beside:
-            self._beside.finish()
-        main = dist.get_rank() == 0
-        results: list[Any] | None = [None] * dist.get_world_size() if main else None
-        dist.gather_object(self._results, results, dst=0)
-        if main:
-            self._writer.finish(self._metadata, results)
-            directory = str(self._directory)
-            core.dist_checkpointing.serialization.get_default_save_common_strategy().save_common(
-                self._common, directory
-            )
-            config = core.dist_checkpointing.core.CheckpointingConfig("torch_dist", 1)
-            core.dist_checkpointing.core.save_config(config, directory)
-            if self._mark:
-                (self._directory / CHECKPOINT_MARK).write_text(json.dumps(self._mark, indent=1))
+        saves = [self._beside, self] if self._beside else [self]
+        each: list[Any] = [None] * dist.get_world_size()
+        # One for all, before the main rank may fail.
+        dist.gather_object([save._results for save in saves], each if dist.get_rank() == 0 else None, dst=0)
+        for save, *results in zip(saves, *each, strict=True) if dist.get_rank() == 0 else ():
+            save._complete(results)
+
+    def _complete(self, results: list[Any]) -> None:
+        self._writer.finish(self._metadata, results)
+        directory = str(self._directory)
+        core.dist_checkpointing.serialization.get_default_save_common_strategy().save_common(
+            self._common, directory
+        )
+        config = core.dist_checkpointing.core.CheckpointingConfig("torch_dist", 1)
+        core.dist_checkpointing.core.save_config(config, directory)
+        if self._mark:
+            (self._directory / CHECKPOINT_MARK).write_text(json.dumps(self._mark, indent=1))
 
 
 class _Plan(core.TorchDistSaveShardedStrategy):

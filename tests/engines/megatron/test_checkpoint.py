@@ -301,6 +301,31 @@ def test_a_full_disk_in_the_middle_of_a_real_save(hf_models: dict[str, Path], tm
         assert (kept / "policy" / "policy.json").is_file()
 
 
+def save_without_the_folder_of_moments(model: Path, folder: Path) -> list[bool]:
+    ranks = distributed.initialise(1, 1)
+    pending = MegatronPolicy(run_config(model), ranks).begin_save(folder)
+    pending.write()
+    ranks.barrier()
+    if ranks.layout.is_main:
+        shutil.rmtree(folder / "moments")
+    has_failed = False
+    try:
+        pending.finish()
+    except OSError:
+        has_failed = True
+    return ranks.gather(has_failed)
+
+
+@pytest.mark.slow
+def test_a_failure_of_the_main_rank_keeps_no_other_rank_waiting(
+    hf_models: dict[str, Path], tmp_path: Path
+) -> None:
+    found = run_ranks(
+        save_without_the_folder_of_moments, 2, timeout_s=90.0, model=hf_models["qwen2"], folder=tmp_path
+    )
+    assert found == [[True, False]] * 2
+
+
 def test_random_states_come_back(make_policy: MakePolicy, tmp_path: Path) -> None:
     policy = make_policy()
     save(policy, tmp_path / "saved")
