@@ -42,7 +42,7 @@ class ProcessMemory:
     def lasts(self) -> tuple[bool, str] | None:
         """Returns whether what is free lasts for LONG_RUN steps, and a sentence; None if nothing is known. Growth with
         longer responses is taken for theirs while WINDOW steps are left."""
-        if not self._gib:
+        if not self._free_gib:
             return None
         is_longer = fmean(self._lengths[-20:]) > LONGER * fmean(self._lengths[-WINDOW:][:20])
         for key, gib in self._gib.items():

@@ -151,7 +151,7 @@ class History:
         of their variances divided by D squared; its spread is that of all rollouts."""
         domains = self.domain_keys() if key == DOMAIN_MEAN else [key]
         variances = [self._variances(domain) for domain in domains]
-        spreads = dict(self.series.get((PROMPT_MEAN if key == DOMAIN_MEAN else key) + STD, ()))
+        spreads = self._spreads(key)
         return [
             Validation(
                 step,
@@ -168,9 +168,14 @@ class History:
         counts = dict(self.series.get(key.removesuffix(SCORE) + NUM_ROLLOUTS, ()))
         return {
             step: spread * spread / counts[step]
-            for step, spread in self.series.get(key + STD, ())
+            for step, spread in self._spreads(key).items()
             if counts.get(step, 0) > 0
         }
+
+    def _spreads(self, key: str) -> dict[int, float]:
+        """Returns the standard deviation of single rollouts, by step; that of scores of 0 and 1 if none is recorded."""
+        binary = {step: sqrt(max(0.0, mean * (1 - mean))) for step, mean in self.series.get(key, ())}
+        return binary | dict(self.series.get((PROMPT_MEAN if key == DOMAIN_MEAN else key) + STD, ()))
 
 
 class Validation(NamedTuple):

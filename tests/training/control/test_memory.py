@@ -102,3 +102,5 @@ def test_nothing_is_said_of_what_is_not_recorded() -> None:
     assert memory.lasts() is None
     memory.observe({LENGTH: 1.0})
     assert memory.lasts() is None
+    memory.observe({LENGTH: 1.0, "memory/updates_gib": 40.0})
+    assert memory.lasts() is None, "no host has 0 GiB left"

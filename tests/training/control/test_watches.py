@@ -113,6 +113,15 @@ def test_validation_drop(
     assert made == [(step, "reset", "validation_drop") for step in fires_at]
 
 
+def test_without_recorded_deviations_scores_count_as_0_and_1() -> None:
+    for lower in (0.46, 0.4):
+        rewards = [0.5, lower, lower]
+        records = columns(validation__math__score=rewards, validation__domain_mean_score=rewards)
+        without = [{key: one[key] for key in one if not key.endswith("_std")} for one in records]
+        config = only("validation_drop", **DROP)
+        assert decisions(without, config) == decisions(records, config), lower
+
+
 def test_the_domain_that_lost_the_most_standard_deviations_is_named() -> None:
     records = columns(
         validation__math__score=[0.8, 0.6, 0.6],
