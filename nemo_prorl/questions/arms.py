@@ -28,7 +28,7 @@ from nemo_prorl.run_folder.metrics_file import rewind_metrics
 from nemo_prorl.run_folder.origin import flatten, write_resolved
 from nemo_prorl.run_folder.run import RunFolder
 from nemo_prorl.run_folder.slurm_jobs import without_servers_of_its_job
-from nemo_prorl.run_folder.storage import ASIDE, MANIFEST_FILE, changed_content, replace_text
+from nemo_prorl.run_folder.storage import ASIDE, changed_content, missing_or_torn, read_manifest, replace_text
 from nemo_prorl.run_folder.validation_metrics import MEASURED_OPTIONS
 from nemo_prorl.training.stages import StartingPoint
 from nemo_prorl.types import RunState
@@ -252,13 +252,14 @@ def _was_moved(run: ArmRun, checkpoint: Checkpoint) -> bool:
             f"{run.folder} was begun with {key}={before.get(key)} and would go on with {key}={now.get(key)}: repeat "
             "the same command, or write another --out, or another name for the arm."
         )
-    mine, given = (path / MANIFEST_FILE for path in (_copy_of(checkpoint, run.folder), checkpoint.path))
-    if not mine.is_file():
+    mine, given = _copy_of(checkpoint, run.folder), read_manifest(checkpoint.path)
+    if missing_or_torn(mine):
         raise ConfigError(
             f"{run.folder} has no whole {checkpoint.path.name}, with which it began: delete that folder, to train the "
             "arm again, or write another --out."
         )
-    if mine.read_bytes() != given.read_bytes():
+    # An arm's training may have deleted the moments of its copy (keep_moments=false).
+    if any(given.get(name, found) != found for name, found in read_manifest(mine).items()):
         raise ConfigError(
             f"{run.folder} did not begin with {checkpoint.path}: write another --out, or the step that it began with."
         )

@@ -28,6 +28,7 @@ from nemo_prorl.config.compose import compose, to_dict
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.questions import arms
 from nemo_prorl.questions.arms import Arm, ArmRun, arm_runs, checkpoint_at, prepare
+from nemo_prorl.run_folder.checkpoints import find_checkpoints
 from nemo_prorl.run_folder.metrics_file import append_metrics, read_metrics
 from nemo_prorl.run_folder.origin import write_resolved
 from nemo_prorl.run_folder.records import DigestLog
@@ -267,6 +268,16 @@ def test_a_checkpoint_whose_content_has_changed_is_refused_before_a_folder_is_ma
     with pytest.raises(ConfigError, match=r"damaged \(policy/weights is not what was written\)"):
         made(run_dir, *([NOTHING] if exist else []))
     assert exist or not list((run_dir.parent / "out").glob("*"))
+
+
+def test_an_arm_whose_training_deleted_the_moments_of_its_start_goes_on(run_dir: Path) -> None:
+    policy = run_dir / "checkpoints/step-00000020-run2/policy"
+    (policy / "moments").mkdir()
+    (policy / "moments/first").touch()
+    write_manifest(policy.parent, {})
+    first, *_ = made(run_dir)
+    find_checkpoints(first.folder)[0].remove_moments()
+    made(run_dir)
 
 
 def test_the_arms_of_a_copied_run_go_on_in_the_copy(run_dir: Path) -> None:
