@@ -207,7 +207,7 @@ def run_stage(
             sampler=sampler,
             grader=grader,
             prompts=prompts,
-            sources=names_of_sources(config.data.train) | names_of_sources(config.data.validation),
+            sources=names_of_sources([*config.data.train], config.data.validation),
             stopwatch=Stopwatch(watchdog.enter, lambda: policy.take_peak_gib() - sampler.released_gib),
             say=log.say,
             on_progress=watchdog.beat,

@@ -98,16 +98,18 @@ MAX_SOURCES = 32
 """Most sources of which a run records metrics."""
 
 
-def names_of_sources(files: Iterable[str]) -> dict[str, str]:
+def names_of_sources(*parts: Sequence[str]) -> dict[str, str]:
     """Returns source -> its name in metrics: of more than MAX_SOURCES sources the part before the first slash, which is
-    a data set's. Empty if sources tell no more than domains, or are too many all the same."""
-    files = list(files)
-    sources, num_domains = sorted(_values(files, "source")), len(domains_of(files))
-    whole = {source: source.replace("/", ".") for source in sources}
-    for names in (whole, {source: source.partition("/")[0] for source in sources}):
-        if num_domains < len(set(names.values())) <= MAX_SOURCES:
-            return names
-    return {}
+    a data set's. parts: lists of files. Each is named by itself, and a source of several as in the first; not if
+    sources tell no more than domains, or are too many all the same."""
+    found: dict[str, str] = {}
+    for files in parts:
+        sources, num_domains = _values(files, "source"), len(domains_of(files))
+        whole = {source: source.replace("/", ".") for source in sources}
+        for names in (whole, {source: source.partition("/")[0] for source in sources}):
+            if num_domains < len(set(names.values())) <= MAX_SOURCES:
+                found = names | found
+    return found
 
 
 def _values(files: Iterable[str], name: str) -> set[str]:

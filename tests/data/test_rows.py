@@ -231,4 +231,13 @@ def test_sources_have_names_where_they_tell_more_than_domains_and_are_few(
     files = [tmp_path / "first.parquet", tmp_path / "others.parquet"]
     write_rows(files[0], rows[:1])
     write_rows(files[1], rows[1:])
-    assert names_of_sources(map(str, files)) == names
+    assert names_of_sources([*map(str, files)]) == names
+
+
+def test_a_source_has_the_same_name_in_training_and_held_out(tmp_path: Path) -> None:
+    train, held_out = tmp_path / "train.parquet", tmp_path / "held_out.parquet"
+    sources = ["own", *(f"set/{number}" for number in range(MAX_SOURCES))]
+    write_rows(train, [make_row("x", source=source) for source in sources])
+    write_rows(held_out, [make_row("x", source=source) for source in ("set/1", "other/2")])
+    names = names_of_sources([str(train)], [str(held_out)])
+    assert (names["set/1"], names["set/2"], names["other/2"]) == ("set", "set", "other.2")
