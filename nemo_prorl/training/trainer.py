@@ -276,9 +276,7 @@ class ProRLTrainer:
         best = None
         if self.config.controller.reset_to is ResetTo.best:
             self._finish_saving()
-            best = better_checkpoint(
-                self.config.exp_manager, self.state, self._measured, self.ranks, self.log.say
-            )
+            best = better_checkpoint(self.config, self.state, self._measured, self.ranks, self.log.say)
         if best is None:
             reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
             return

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, ExpManagerConfig
+from nemo_prorl.config import ConfigError, RunConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
 from nemo_prorl.run_folder.checkpoints import Checkpoint, by_score, find_checkpoints, is_better, score_kind
@@ -45,7 +45,7 @@ def take_policy_of(state: RunState, checkpoint: Checkpoint) -> None:
 
 
 def better_checkpoint(
-    manager: ExpManagerConfig,
+    config: RunConfig,
     state: RunState,
     measured: Mapping[str, Any],
     ranks: Ranks,
@@ -53,12 +53,13 @@ def better_checkpoint(
 ) -> Checkpoint | None:
     """Returns the stage's best intact checkpoint, for a reset with controller.reset_to=best. Collective. Returns None,
     and says why, if the current policy is as good, or if no checkpoint has a score. measured: the policy's metrics."""
-    params, run_dir = manager.checkpoint_callback_params, Path(manager.explicit_log_dir)
-    kind = score_kind(params.monitor, state)
+    params, run_dir = config.exp_manager.checkpoint_callback_params, Path(config.exp_manager.explicit_log_dir)
+    kind, clears = score_kind(params.monitor, state), config.controller.reset_optimizer
 
     def find() -> Checkpoint | None:
         with suppress(ConfigError):  # no checkpoint is complete
-            return next(iter(by_score(find_checkpoints(run_dir), kind, params.mode, stage=state.stage)), None)
+            usable = [one for one in find_checkpoints(run_dir) if clears or one.has_moments]
+            return next(iter(by_score(usable, kind, params.mode, stage=state.stage)), None)
         return None
 
     best = ranks.on_main(find)

@@ -151,6 +151,19 @@ def test_the_moments_are_those_of_the_best_or_cleared(tmp_path: Path, optimizer:
     assert run.events[at - 2 : at] == ["sleep", "prepare"], "the optimizer is where training needs it"
 
 
+@pytest.mark.parametrize("optimizer", [True, False])
+def test_a_best_without_moments_is_used_only_if_they_are_cleared(tmp_path: Path, optimizer: bool) -> None:
+    run = keep_all(run_with(tmp_path, BEST_AT_2, optimizer=optimizer))
+
+    def remove(phase: str) -> None:
+        if phase == "sampling" and run.state.step == 3:
+            (tmp_path / "checkpoints/step-00000002-main/policy/without_moments").touch()
+
+    run.on_phase = told(run, BEST_AT_2, remove)
+    run.fit()
+    assert ("load policy" in run.events) is optimizer
+
+
 def test_without_a_scored_checkpoint_the_policy_stays_and_the_run_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
