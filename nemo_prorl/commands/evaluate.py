@@ -62,8 +62,8 @@ def main(arguments: Sequence[str]) -> int:
     given = parsing.parse_overrides(parser, arguments)
     config = parsing.composed(given.config_name, _overrides(given.overrides))
     form = "benchmarks" if config.evaluation.benchmarks else "data=FILE"
-    form = "--list" if given.list else "--write-prompts" if given.write_prompts else form
-    form = "--follow" if given.follow else form
+    form = "--follow" if given.follow else "--write-prompts" if given.write_prompts else form
+    form = "--list" if given.list else form
     keys = {text.partition("=")[0].removeprefix("evaluation.") for text in given.overrides}
     keys |= {f"--{name.replace('_', '-')}" for name, value in vars(given).items() if value}
     for key in sorted(keys - READS[form]):
@@ -73,11 +73,9 @@ def main(arguments: Sequence[str]) -> int:
     if given.list:
         show(_listed(config))
         return 0
+    if form in ("--write-prompts", "--follow") and not config.evaluation.benchmarks:
+        raise ConfigError(f"{form} needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
     if given.write_prompts is not None:
-        if not config.evaluation.benchmarks:
-            raise ConfigError(
-                "--write-prompts needs benchmarks: write suite=validation or benchmarks=NAME,NAME."
-            )
         loaded, missing = _load(config)
         from nemo_prorl.data.rows import write_rows
 
@@ -139,8 +137,6 @@ def _follow(given: argparse.Namespace, config: RunConfig) -> int:
         raise ConfigError("--follow starts its ranks itself: write --ranks N instead of torchrun.")
     if not (given.follow / "resolved.yaml").is_file():
         raise ConfigError(f"--follow {given.follow} is no run that has begun: write the folder of one.")
-    if not config.evaluation.benchmarks:
-        raise ConfigError("--follow needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
     if any(text.startswith("model.path=") for text in given.overrides):
         raise ConfigError("--follow measures the run's checkpoints: leave model.path out.")
     check_writable(f"--follow {given.follow}", given.follow / "validations")

@@ -14,6 +14,7 @@ FORMS = {
     "--list": ["--list"],
     "--write-prompts": ["suite=smoke", "--write-prompts", "prompts"],
     "benchmarks": ["suite=smoke"],
+    "--follow": ["suite=smoke", "--follow", "run"],
     "data=FILE": ["data=held_out.jsonl"],
 }
 OPTIONS = {
@@ -29,6 +30,9 @@ OPTIONS = {
     "--k": ["--k", "1"],
     "--samples": ["--samples", "samples.jsonl"],
     "--write-prompts": ["--write-prompts", "prompts"],
+    "--follow": ["--follow", "run"],
+    "--once": ["--once"],
+    "--ranks": ["--ranks", "2"],
 }
 USED = {
     "--list": ["benchmarks", "data_dir"],
@@ -41,6 +45,15 @@ USED = {
         "livecodebench_dates",
         "puzzles",
         "chunk_samples",
+    ],
+    "--follow": [
+        "benchmarks",
+        "data_dir",
+        "livecodebench_dates",
+        "puzzles",
+        "chunk_samples",
+        "--once",
+        "--ranks",
     ],
     "data=FILE": ["data", "data.validation", "--k", "--samples"],
 }
@@ -59,11 +72,11 @@ def test_an_option_is_used_or_refused(
 ) -> None:
     monkeypatch.setattr(evaluate.parsing, "check_model", lambda config, trains: None)
     monkeypatch.setattr(evaluate, "_load", lambda config: ([], []))
-    for started in ("_evaluate_suite", "_evaluate_files"):
+    for started in ("_evaluate_suite", "_evaluate_files", "_follow"):
         monkeypatch.setattr(evaluate, started, lambda *arguments: 0)
     code = main(["evaluate", *FORMS[form], *OPTIONS[option]])
     says = capsys.readouterr().err
     if option in USED[form] or form == option:
         assert (code, says) == (0, "")
-    elif {form, option} != {"benchmarks", "--write-prompts"}:  # together they are the form --write-prompts
+    elif form != "benchmarks" or option not in FORMS:  # together they are the option's form
         assert (code, says.endswith(": leave it out.\n")) == (2, True)
