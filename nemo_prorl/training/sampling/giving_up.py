@@ -83,12 +83,11 @@ def advice(kinds: Counter[Informativeness], state: RunState, functions: list[str
         )
     else:
         cut = f"{seen.cut_share:.0%} of the responses are cut off: raise sampler.max_response_tokens. "
-        suspect = "the grader, then whether answers have the form that it expects"
-        if functions:
-            suspect = suspect.replace(
-                "the grader", f"{functions[0]} (`train --check` shows what right answers get)"
-            )
-        elif seen.no_box_share > MOST:
+        check = (
+            f"{functions[0]} (`train --check` shows what right answers get)" if functions else "the grader"
+        )
+        suspect = f"{check}, then whether answers have the form that it expects"
+        if seen.no_box_share > MOST and not functions:
             suspect = (
                 f"the form of answers: {seen.no_box_share:.0%} have no \\boxed{{}}, where the grader looks for the "
                 "answer. Let the prompts ask for it, or grade another form by a function (reward.function)"

@@ -272,16 +272,16 @@ class Collector:
         """Returns what the responses of the step have in common; its example is the first that ends by itself.
         Collective."""
         order = sorted((held[key].finish is Finish.length, key) for key in held)
-        first = [(of, held[of[1]].text, verdicts[of[1]]) for of in order[:1]]
+        first = [(of, one_line(held[of[1]].text)[-80:], verdicts[of[1]].score) for of in order[:1]]
         no_box = sum(verdicts[key].verdict == "no_box" for key in held)
         each = self.context.ranks.gather((first, (len(held), sum(is_cut for is_cut, _ in order), no_box)))
-        (_, (index, _)), text, verdict = min((row for rows, _ in each for row in rows), key=itemgetter(0))
+        (_, (index, _)), end, score = min((row for rows, _ in each for row in rows), key=itemgetter(0))
         num, num_cut, num_no_box = map(sum, zip(*(counts for _, counts in each), strict=True))
         answer = groups[index].prompt.task.get("answer")
-        right = "" if answer is None else f" (right is {answer!r})"
-        score = "no score" if verdict.score is None else f"{verdict.score:g}"
+        right = "" if answer is None else f" (right is {repr(answer)[:80]})"
+        got = "no score" if score is None else f"{score:g}"
         return giving_up.Seen(
-            example=f"a response that ends in {one_line(text)[-80:]!r}{right} got {score}",
+            example=f"a response that ends in {end!r}{right} got {got}",
             cut_share=num_cut / num,
             no_box_share=num_no_box / num,
         )

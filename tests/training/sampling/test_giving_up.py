@@ -167,10 +167,13 @@ def test_a_first_step_says_the_cause_that_its_responses_show(
 
 
 def test_the_example_ended_by_itself_and_shares_are_of_all_responses() -> None:
-    prompts = [make_prompt(f"p{index}", WRONG, unfinished=[0, 1, 2], answer=15) for index in range(300)]
+    answer = [15] * 1000
+    prompts = [make_prompt(f"p{index}", WRONG, unfinished=[0, 1, 2], answer=answer) for index in range(300)]
     config = make_config()
     config.reward = RewardConfig(function=["my_reward.py:score"])
-    with pytest.raises(NothingToLearn, match=r"that ends in '3' \(right is 15\) got 0\. Look first"):
+    with pytest.raises(
+        NothingToLearn, match=r"that ends in '3' \(right is \[15, [15, ]{75}\) got 0\. Look first"
+    ):
         make_collector(config, prompts).collect(new_state())
 
 
