@@ -50,9 +50,7 @@ def _list(arguments: Sequence[str]) -> int:
         state = "not built"
         if manifest.is_file():
             rows = read_json(manifest).get("num_rows", {})
-            state = (
-                ", ".join(f"{count:,} {split}" for split, count in rows.items()) or "damaged: build it again"
-            )
+            state = ", ".join(f"{rows[split]:,} {split}" for split in rows) or "damaged: build it again"
         origin = source.hub_id or "the library itself"
         lines += [
             f"{source.name:<18} {source.domain:<12} {state}",

@@ -86,10 +86,8 @@ def _with_limits(config: RunConfig, model: Architecture) -> tuple[RunConfig, str
     if has_tokenizer(Path(config.model.path)) and files and all(Path(file).exists() for file in files):
         return with_limits_of(model, config, _prompt_lengths(config))
     found, said = with_limits_of(model, config, [ASSUMED_PROMPT_TOKENS])
-    return (
-        found,
-        said and f"{said} The prompts are assumed: their files or the model's tokenizer are not here.",
-    )
+    assumed = " The prompts are assumed: their files or the model's tokenizer are not here."
+    return found, said and said + assumed
 
 
 def _prompt_lengths(config: RunConfig) -> Iterable[int]:

@@ -114,9 +114,7 @@ def _submit(jobs: Sequence[Job], run_dir: Path, environment: Mapping[str, str]) 
         advice = f"`scontrol show job {job_id}` says what it asks for. If the reason stays, cancel the job and change"
         advice += " --time, --nodes, partition or account."
         if "held" in reason.lower():  # JobHeldAdmin, "job requeued in held state"
-            advice = (
-                f"`scontrol release {job_id}` lets it start; if Slurm refuses that, ask the administrator."
-            )
+            advice = f"`scontrol release {job_id}` lets it start; if refused, ask the administrator."
         show([f"job {job_id} does not start: {reason}. {advice}"])
 
 

@@ -44,12 +44,11 @@ def with_learning_rate(model: Architecture, config: RunConfig) -> tuple[RunConfi
         said = f"trainer.learning_rate={found:g}, by the rule for {of} (docs/recipes.md)."
         return replace(config, trainer=replace(config.trainer, learning_rate=found)), said
     said = f"trainer.learning_rate={given:g} is given; by the rule for {of} it would be {found:g}"
-    for times, danger in (
-        (found / given, "the policy may hardly move"),
-        (given / found, "the policy may collapse"),
-    ):
+    for times, danger in ((found / given, "hardly move"), (given / found, "collapse")):
         if times > FAR:
-            said = f"warning: {said}, and {danger}: trainer.learning_rate=0 stands for the rule"
+            said = (
+                f"warning: {said}, and the policy may {danger}: trainer.learning_rate=0 stands for the rule"
+            )
     return config, f"{said} (docs/recipes.md)."
 
 

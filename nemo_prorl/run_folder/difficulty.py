@@ -104,10 +104,8 @@ def read_rewards(run_dir: Path, stage: str, step: int, column: str = "reward_mea
     Raises ConfigError if its file is not there or cannot be read."""
     import pyarrow.parquet as pq
 
-    path, read = (
-        step_files(run_dir, "validations").path(step, stage),
-        partial(pq.read_table, columns=["uid", column]),
-    )
+    path = step_files(run_dir, "validations").path(step, stage)
+    read = partial(pq.read_table, columns=["uid", column])
     table = read_or_refuse(path, read, "delete the folder of that run, to train it again")
     return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
 

@@ -124,10 +124,8 @@ class RunFolder:
             added[step][f"{REMEASURED}/{metric.replace('/', '.')}"] = value
         for path in sorted(self.folder.glob(f"validations/*/{METRICS_FILE}")):
             for line in read_records(path)[0]:
-                scores = {
-                    key.removesuffix(SCORE): value for key, value in line.items() if key.endswith(SCORE)
-                }
-                added[line["step"]] |= {f"followed/{key.replace('/', '.')}": scores[key] for key in scores}
+                for key in (key for key in line if key.endswith(SCORE)):
+                    added[line["step"]][f"followed/{key.removesuffix(SCORE).replace('/', '.')}"] = line[key]
         return [_completed(record, added) if "reward/mean" in record else record for record in self.records]
 
     @cached_property

@@ -87,10 +87,8 @@ class Recorder:
         GPUs, where no two processes compute exactly the same, and not if it was so in an earlier process."""
         with self._lock:
             self._start = replace(self._start, non_finite_step=step)
-        again = any(
-            (start.stage, start.non_finite_step) == (self._start.stage, step) for start in self._earlier
-        )
-        return self._start.on_gpus and not again
+        before = [(start.stage, start.non_finite_step) for start in self._earlier]
+        return self._start.on_gpus and (self._start.stage, step) not in before
 
     def end(self, how: str) -> None:
         """Records how the process ends. Later calls do not change it."""

@@ -63,9 +63,7 @@ def fingerprints(folder: Path, files: Iterable[Path]) -> dict[str, Fingerprint]:
         return dict(zip(names, threads.map(fingerprint, listed), strict=True))
 
 
-def write_manifest(
-    folder: Path, known: Mapping[str, Fingerprint], *, without: Path = Path(MANIFEST_FILE)
-) -> None:
+def write_manifest(folder: Path, known: Mapping[str, Fingerprint], *, without: Path | None = None) -> None:
     """Replaces the manifest of a folder, reading the files that `known` lacks. All files are flushed to disk on return.
     without: a folder whose files are not listed."""
     paths = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST_FILE)

@@ -195,13 +195,12 @@ class CheckpointWriter:
             if replaced.exists():
                 _remove(replaced)
             checkpoints = find_checkpoints(self.run_dir)
+            whole = checkpoints if self.params.keep_moments else checkpoints[-self.params.save_last_k :]
             kept = {one.path for one in worth_keeping(checkpoints, saving.stage, self.params)}
             for checkpoint in checkpoints:
                 if checkpoint.path not in kept:
                     _remove(checkpoint.path)
-                elif (
-                    not self.params.keep_moments and checkpoint not in checkpoints[-self.params.save_last_k :]
-                ):
+                elif checkpoint not in whole:
                     checkpoint.remove_moments()
             for left in self._folder.glob(f"{REMOVING}*"):
                 shutil.rmtree(left, ignore_errors=True)

@@ -97,10 +97,8 @@ class RunConfig:
                 f"sampler.max_response_tokens=0: write {self.sampler.max_response_tokens}, or another number above 0."
             )
         _check_best_exists(self)
-        limit, stops = (
-            self.controller.limits.max_nats,
-            self.controller.sampler_mismatch is ControllerAction.stop,
-        )
+        limit = self.controller.limits.max_nats
+        stops = self.controller.sampler_mismatch is ControllerAction.stop
         if self.model.fp8 is not Fp8Recipe.off and stops and limit < FP8_NATS:
             raise ConfigError(
                 f"model.fp8={self.model.fp8.name} errs by 0.15 to 0.18 nats a token (experiments/gpu.md), and above "
@@ -115,11 +113,8 @@ class RunConfig:
         if self.lora.rank:
             _check_low_rank(self)
         algorithm = self.algorithm
-        if (
-            algorithm.kl_estimator is KlEstimator.k1
-            and algorithm.has_kl_in_loss
-            and not algorithm.kl_weighted
-        ):
+        is_unweighted = algorithm.has_kl_in_loss and not algorithm.kl_weighted
+        if is_unweighted and algorithm.kl_estimator is KlEstimator.k1:
             raise ConfigError(
                 "algorithm.kl_estimator=k1 has no gradient in the loss, so that it would hold nothing: write k2 or k3, "
                 "algorithm.kl_weighted=true, or algorithm.kl_in=reward."
@@ -127,7 +122,7 @@ class RunConfig:
         missing = []
         if algorithm.correction_level is CorrectionLevel.off:
             missing.append("algorithm.correction_level=token (or sequence, or geometric)")
-        if algorithm.has_kl_in_loss and not algorithm.kl_weighted:
+        if is_unweighted:
             missing.append("algorithm.kl_weighted=true")
         if self.sampler.ahead and missing:
             raise ConfigError(
