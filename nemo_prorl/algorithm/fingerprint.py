@@ -7,7 +7,7 @@ tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -25,9 +25,22 @@ def fingerprint(tensor: torch.Tensor) -> int:
     any change of several that does not cancel by chance. It cannot see elements that change places within one tensor.
     Zeros add nothing. Tensors of different precision are compared after a cast to the same one.
     """
+    return int(bit_sum(tensor)) % MODULUS
+
+
+def bit_sum(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the fingerprint as a scalar on the tensor's device, int64 and not yet modulo 2^64, for which the host has
+    not waited. `read` makes numbers of many."""
     bits = tensor.detach().view(_INTEGERS[tensor.element_size()]).flatten()
     sums = [chunk.sum(dtype=torch.int64) for chunk in bits.split(_CHUNK[bits.device.type])]
-    return int(sums[0] if len(sums) == 1 else torch.stack(sums).sum()) % MODULUS
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
+
+
+def read(*sums: Mapping[str, torch.Tensor]) -> list[dict[str, int]]:
+    """Returns name -> fingerprint for each mapping from name to `bit_sum`, in one wait for the first sum's device."""
+    flat = [one for part in sums for one in part.values()]
+    values = iter(torch.stack([one.to(flat[0].device) for one in flat]).tolist() if flat else [])
+    return [{name: next(values) % MODULUS for name in part} for part in sums]
 
 
 def joined(fingerprints: Iterable[int]) -> int:

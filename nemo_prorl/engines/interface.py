@@ -54,6 +54,8 @@ class LoadedWeights:
     not_held: tuple[str, ...] = ()
     """Names of tensors that arrived but were not loaded as they are, because the engine's loader skipped or changed
     them."""
+    not_finite: tuple[str, ...] = ()
+    """Names of tensors that hold NaN or infinity."""
 
 
 class Sampler(Protocol):

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from vllm.distributed import get_tp_group
 from vllm.platforms import current_platform
 
-from nemo_prorl.algorithm.fingerprint import fingerprint, joined
+from nemo_prorl.algorithm.fingerprint import bit_sum, joined, read
 from nemo_prorl.engines.interface import LoadedWeights
 
 
@@ -31,41 +31,53 @@ class HeldWeights:
         """dtype: of the model's weights; tensors of other precisions are cast to it before comparison."""
         self._model, self._dtype = model, dtype
         self._fused: Mapping[str, Sequence[str]] = getattr(model, "packed_modules_mapping", {})
-        self._received: dict[str, int] = {}
-        self._expected: dict[str, int] = {}
-        self._packed: dict[str, int] = {}
-        """Parameter -> fingerprint when its layer was last packed."""
+        self._received: dict[str, torch.Tensor] = {}
+        self._expected: dict[str, torch.Tensor] = {}
+        self._is_bad: dict[str, torch.Tensor] = {}
+        self._packed: dict[str, torch.Tensor] = {}
+        """Parameter -> sum of its bits when its layer was last packed."""
         if current_platform.is_cpu():
             self._watch_packing()
 
     def recording(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yields the tensors of one update unchanged and records their fingerprints."""
-        self._received, self._expected = {}, {}
+        """Yields the tensors of one update unchanged, and records their fingerprints and whether they are finite. Only
+        `loaded` reads any of it, so that the host waits for the device once per update, not for every tensor."""
+        self._received, self._expected, self._is_bad = {}, {}, {}
         for name, tensor in weights:
-            self._received[name] = self._expected[name] = fingerprint(tensor)
+            self._received[name] = self._expected[name] = bit_sum(tensor)
             if tensor.dtype is not self._dtype:
-                self._expected[name] = fingerprint(tensor.to(self._dtype))
+                self._expected[name] = bit_sum(tensor.to(self._dtype))
+            # Minimum and maximum reveal NaN and infinity without a mask of the tensor's size.
+            self._is_bad[name] = (~torch.stack(tensor.aminmax()).isfinite()).sum()
             yield name, tensor
 
     def loaded(self) -> LoadedWeights:
         """Returns what arrived in the last update, and which of it the model does not hold. Collective over the
         engine."""
-        mine = {
-            name: self._packed[name] if name in self._packed else fingerprint(parameter.to(self._dtype))
+        sums = {
+            name: self._packed[name] if name in self._packed else bit_sum(parameter.to(self._dtype))
             for name, parameter in self._model.named_parameters()
             if name in self._packed or parameter.numel()
         }
+        mine, received, expected, is_bad = read(sums, self._received, self._expected, self._is_bad)
         shards: list[Any] = [mine]
         group = get_tp_group()
         if group.world_size > 1:
             shards = [None] * group.world_size
             dist.all_gather_object(shards, mine, group=group.cpu_group)
-        held = {name for parameter in shards[0] for name in self._names_held(parameter, shards)}
-        return LoadedWeights(received=self._received, not_held=tuple(sorted(self._received.keys() - held)))
+        held = {name for parameter in mine for name in self._names_held(parameter, expected, shards)}
+        return LoadedWeights(
+            received=received,
+            not_held=tuple(sorted(received.keys() - held)),
+            not_finite=tuple(filter(is_bad.get, is_bad)),
+        )
 
-    def _names_held(self, parameter: str, shards: Sequence[Mapping[str, int]]) -> list[str]:
+    def _names_held(
+        self, parameter: str, arrived: Mapping[str, int], shards: Sequence[Mapping[str, int]]
+    ) -> list[str]:
         """Returns the names of the Hugging Face tensors in a parameter, or none if it does not hold them as they
-        arrived. shards: parameter -> fingerprint on each rank."""
+        arrived. arrived: name -> fingerprint in the model's precision. shards: parameter -> fingerprint on each
+        rank."""
         names, copies = [parameter], 1
         for fused, parts in self._fused.items():
             if f".{fused}." in parameter:
@@ -74,11 +86,10 @@ class HeldWeights:
                 module = self._model.get_submodule(parameter.rpartition(".")[0])
                 copies = getattr(module, "num_kv_head_replicas", 1)
                 break
-        if not self._expected.keys() >= set(names):
+        if not arrived.keys() >= set(names):
             return []
         expected = joined(
-            copies * self._expected[name] if index else self._expected[name]
-            for index, name in enumerate(names)
+            copies * arrived[name] if index else arrived[name] for index, name in enumerate(names)
         )
         held = [shard.get(parameter) for shard in shards]
         is_replicated = all(one == expected for one in held)
@@ -91,7 +102,7 @@ class HeldWeights:
 
         def record_and_pack(pack: Callable[[torch.nn.Module], None], layer: torch.nn.Module) -> None:
             for name, parameter in layer.named_parameters(recurse=False):
-                self._packed[f"{names[id(layer)]}.{name}"] = fingerprint(parameter.to(self._dtype))
+                self._packed[f"{names[id(layer)]}.{name}"] = bit_sum(parameter.to(self._dtype))
             pack(layer)
 
         methods: list[Any] = [getattr(module, "quant_method", None) for module in self._model.modules()]

@@ -33,7 +33,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from nemo_prorl.config import Precision, RunConfig
 from nemo_prorl.distributed import Ranks
-from nemo_prorl.engines.interface import LoadedWeights, SamplingSettings
+from nemo_prorl.engines.interface import LoadedWeights, NonFiniteUpdate, SamplingSettings
 from nemo_prorl.engines.megatron.architecture import read_architecture
 from nemo_prorl.engines.megatron.check import CPU_BLOCK_TOKENS
 from nemo_prorl.engines.megatron.weight_files import check_finite
@@ -165,8 +165,8 @@ class VllmSampler:
         read one by one and not kept; none may be written to until this returns.
 
         Raises ValueError for a missing, unknown, repeated or misshaped tensor and NonFiniteUpdate for NaN or infinity.
-        The tensors before the bad one have been loaded by then, since a second model may not fit into memory; after any
-        exception the engine refuses to sample until a load succeeds.
+        Other tensors have been loaded by then, since a second model may not fit into memory; after any exception the
+        engine refuses to sample until a load succeeds.
         """
         if self._asleep:
             raise RuntimeError("The sampler cannot load weights: it is asleep, call wake() first.")
@@ -178,6 +178,8 @@ class VllmSampler:
             self._llm.start_weight_update()
             self._llm.update_weights({"update_info": {"weights": checked, "loaded": loaded}})
             self._llm.finish_weight_update(str(version))
+            if bad := loaded[0].not_finite:
+                raise NonFiniteUpdate(f"The weight {bad[0]!r} holds NaN or infinity.")
             if not self._has_kv_cache:
                 self._llm.wake_up(tags=["kv_cache"])
                 self._has_kv_cache = True

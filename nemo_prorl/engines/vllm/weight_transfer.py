@@ -23,7 +23,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.model_executor.model_loader.reload.layerwise import _place_kernel_tensors, get_layerwise_info
 from vllm.platforms import current_platform
 
-from nemo_prorl.engines.interface import LoadedWeights, NonFiniteUpdate
+from nemo_prorl.engines.interface import LoadedWeights
 from nemo_prorl.engines.megatron.architecture import HEAD, Architecture, hf_shapes
 from nemo_prorl.engines.vllm.held_weights import HeldWeights
 
@@ -116,11 +116,10 @@ def repack_tied_heads(model: torch.nn.Module) -> None:
 def checked(
     weights: Iterable[tuple[str, torch.Tensor]], architecture: Architecture
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields `weights` unchanged and checks each tensor, because vLLM detects neither a missing part of a fused layer
-    nor NaN. A tied `lm_head.weight` is optional and left out, since the embedding takes its place.
+    """Yields `weights` unchanged and checks each tensor, because vLLM does not detect a missing part of a fused layer.
+    A tied `lm_head.weight` is optional and left out, since the embedding takes its place.
 
-    Raises ValueError for an unknown, repeated or misshaped tensor and, at the end, for missing ones; NonFiniteUpdate
-    for NaN or infinity.
+    Raises ValueError for an unknown, repeated or misshaped tensor and, at the end, for missing ones.
     """
     shapes = hf_shapes(architecture)
     missing = set(shapes)
@@ -133,9 +132,6 @@ def checked(
             raise ValueError(f"The weight {name!r} came twice in one update.")
         if tuple(tensor.shape) != shapes[name]:
             raise ValueError(f"The weight {name!r} has shape {tuple(tensor.shape)}, expected {shapes[name]}.")
-        # Minimum and maximum reveal NaN and infinity without a mask of the tensor's size.
-        if not torch.stack(tensor.aminmax()).isfinite().all():
-            raise NonFiniteUpdate(f"The weight {name!r} holds NaN or infinity.")
         missing.discard(name)
         yield name, tensor
     if missing:

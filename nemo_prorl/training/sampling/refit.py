@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from nemo_prorl.algorithm.fingerprint import fingerprint
+from nemo_prorl.algorithm.fingerprint import bit_sum, read
 from nemo_prorl.config import ControllerAction, SamplerConfig
 from nemo_prorl.data.batch import responses, token_batch
 from nemo_prorl.data.mix import Tokenizer
@@ -182,14 +182,15 @@ class Refit:
         """Loads the weights. Returns (fingerprints of what the policy sent, faults on any rank, and what the canary
         measures if there are none)."""
         context = self._context
-        sent: dict[str, int] = {}
+        sums: dict[str, torch.Tensor] = {}
 
         def weights() -> Iterator[tuple[str, torch.Tensor]]:
             for name, tensor in context.policy.named_weights():
-                sent[name] = fingerprint(tensor)
+                sums[name] = bit_sum(tensor)
                 yield name, tensor
 
         loaded = context.sampler.load_weights(weights(), version=version)
+        (sent,) = read(sums)
         mine = dict.fromkeys(loaded.not_held, LEFT_OUT)
         names = sent.keys() | loaded.received.keys()
         mine |= {name: CHANGED for name in names if sent.get(name) != loaded.received.get(name)}

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from vllm import _custom_ops as custom_ops
 
 from nemo_prorl.algorithm.fingerprint import fingerprint
 from nemo_prorl.engines.vllm import held_weights
 from nemo_prorl.engines.vllm.held_weights import HeldWeights
+from tests.waits import Waits
 
 
 def model_of(sampler):
@@ -23,6 +25,16 @@ def test_all_that_arrives_is_held(start, weights_of, name):
         loaded = engine.load_weights(weights_of(name).items(), round_)
         assert loaded.received == {key: fingerprint(tensor) for key, tensor in weights_of(name).items()}
         assert loaded.not_held == ()
+
+
+def test_a_load_reads_everything_at_once(sampler, weights_of, monkeypatch):
+    """On a GPU each number that the host reads waits for all work that was launched before."""
+    # On CPU alone vLLM reads a pointer for each packed layer that it drops.
+    monkeypatch.delattr(custom_ops.CPUDNNLGEMMHandler, "__del__")
+    weights = weights_of("other")
+    with Waits() as waits:
+        sampler.load_weights(weights.items(), 1)
+    assert waits.count == 1
 
 
 @pytest.mark.parametrize(

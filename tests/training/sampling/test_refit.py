@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from experiments.boundary.tiny_policy import build_tokenizer
+from nemo_prorl.algorithm.fingerprint import bit_sum, read
 from nemo_prorl.config import (
     ControllerAction,
     ControllerConfig,
@@ -36,6 +37,7 @@ from tests.training.sampling.test_ahead import WatchedSampler
 from tests.training.scripted_run import Run
 from tests.training.thread_ranks import ThreadRanks, run_as_ranks
 from tests.training.tiny import timeless
+from tests.waits import Waits
 
 Weights = Iterable[tuple[str, torch.Tensor]]
 NORM, LAYER = "model.norm.weight", "model.layers.1."
@@ -301,3 +303,16 @@ def test_the_canary_changes_nothing_else(tmp_path: Path, ahead: bool) -> None:
         weights.append(run.policy.weight)
     assert records[0] == records[1]
     assert weights[0] == weights[1]
+
+
+def test_all_that_leaves_the_policy_is_read_at_once(tmp_path: Path) -> None:
+    """On a GPU each number that the host reads waits for all work that was launched before."""
+    run = make_run(tmp_path, canary=False)
+    context = replace(make_collector(run.config, [], sampler=run.sampler).context, policy=run.policy)
+    run.sampler.load_weights = lambda weights, version: LoadedWeights(  # type: ignore[method-assign]
+        received=read({name: bit_sum(tensor) for name, tensor in weights})[0]
+    )
+    with Waits() as waits:
+        refitted = Refit(context, None)(1, canary_limit=1.0)
+    assert refitted.num_wrong == 0
+    assert waits.count == 2, "one is the sampler's"
