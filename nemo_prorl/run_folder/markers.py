@@ -63,11 +63,11 @@ def ask_for_reset(run_dir: Path) -> None:
 
 
 def request_id(request: Path) -> str:
-    """Returns the id of a request; empty if there is none. A checkpoint contains the id of the last request that was
+    """Returns the id of a request; empty if none can be seen. A checkpoint contains the id of the last request that was
     carried out, so a run that is killed before it deletes the file does not reset or save twice."""
     try:
         return str(request.stat().st_mtime_ns)
-    except FileNotFoundError:
+    except OSError:
         return ""
 
 

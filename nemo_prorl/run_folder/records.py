@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from nemo_prorl.run_folder.metrics_file import append_metrics, read_records, rewind_metrics
+from nemo_prorl.run_folder.metrics_file import METRICS_FILE, append_metrics, read_records, rewind_metrics
 from nemo_prorl.run_folder.storage import read_or_refuse, replace_text, replacing_file, step_files
 from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
 from reward.protocol import GradeStatus, ScoreResult
@@ -38,7 +38,7 @@ class DigestLog:
     def __init__(self, run_dir: Path, step: int) -> None:
         """Deletes what was written about steps after `step`, where the run begins or resumes."""
         self._path = run_dir / DIGESTS
-        for path in remeasured_files(run_dir):
+        for path in measured_files(run_dir):
             rewind_metrics(path, sys.maxsize, step)
         kept = rewind_metrics(self._path, sys.maxsize, step)
         inputs = [record for record in kept if "inputs" in record and "phases" not in record]
@@ -186,8 +186,12 @@ def _rollouts_of(path: Path) -> dict[tuple[str, int], RecordedRollout]:
     return found
 
 
-def remeasured_files(run_dir: Path) -> list[Path]:
-    """Returns the files of all metrics that were measured afterwards."""
+def measured_files(run_dir: Path) -> list[Path]:
+    """Returns the files of all metrics that others have measured: `verify --metric`, and `evaluate --follow`."""
+    return [*_remeasured_files(run_dir), *run_dir.glob(f"validations/*/{METRICS_FILE}")]
+
+
+def _remeasured_files(run_dir: Path) -> list[Path]:
     return sorted((run_dir / REMEASURED).glob("*.jsonl"))
 
 
@@ -205,6 +209,6 @@ def write_remeasured(run_dir: Path, name: str, lines: Sequence[Mapping[str, Any]
 
 def read_remeasured(run_dir: Path) -> Iterator[tuple[int, str, float]]:
     """Yields (step, name, value) of every metric that was measured afterwards."""
-    for path in remeasured_files(run_dir):
+    for path in _remeasured_files(run_dir):
         for line in read_records(path)[0]:
             yield from ((line["step"], key, value) for key, value in line.items() if isinstance(value, float))

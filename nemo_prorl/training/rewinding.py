@@ -17,7 +17,7 @@ from pathlib import Path
 from nemo_prorl.config import ConfigError
 from nemo_prorl.run_folder.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, find_checkpoints
 from nemo_prorl.run_folder.metrics_file import rewind_metrics
-from nemo_prorl.run_folder.records import DIGESTS, DigestLog, remeasured_files
+from nemo_prorl.run_folder.records import DIGESTS, DigestLog, measured_files
 from nemo_prorl.run_folder.storage import STEP_FOLDERS
 
 FOLDER = "set_aside"
@@ -50,9 +50,9 @@ def rewind(run_dir: Path, stage: str, step: int | None = None) -> Rewound:
     moved = tuple(_later(run_dir, kept, reopened="" if step is None else stage))
     aside = run_dir / FOLDER / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
     aside.mkdir(parents=True)
-    for path in filter(Path.is_file, [run_dir / RECORDS, run_dir / DIGESTS, *remeasured_files(run_dir)]):
+    for path in filter(Path.is_file, [run_dir / RECORDS, run_dir / DIGESTS, *measured_files(run_dir)]):
         copy = aside / path.relative_to(run_dir)
-        copy.parent.mkdir(exist_ok=True)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, copy)
     num_records, last_step = (last.state.num_records, last.state.step) if last else (0, 0)
     rewind_metrics(run_dir / RECORDS, num_records, last_step)
@@ -88,7 +88,8 @@ def _later(run_dir: Path, kept: list[Checkpoint], *, reopened: str) -> Iterator[
     """Yields what belongs to a later time than the kept checkpoints, in the order in which to move it: the newest
     checkpoint before older ones, so that those left are a run at every moment. reopened: the stage that goes on."""
     last_step = kept[-1].state.step if kept else 0
-    for file in sorted(path for folder in STEP_FOLDERS for path in run_dir.glob(f"{folder}/step-*")):
+    folders = [*STEP_FOLDERS, "validations/*"]
+    for file in sorted(path for folder in folders for path in run_dir.glob(f"{folder}/step-*")):
         found = re.match(r"step-(\d+)", file.name)
         if found and int(found[1]) > last_step:
             yield file

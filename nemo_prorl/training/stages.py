@@ -136,7 +136,9 @@ def check_moments(start: StartingPoint, stage: StageConfig) -> StartingPoint:
     """Returns `start`. Raises ConfigError if the stage needs the optimizer's moments of a checkpoint that has none."""
     needs_them = start.is_resume or not stage.reset_optimizer
     if needs_them and start.checkpoint is not None and not start.checkpoint.has_moments:
-        advice = "bring back a newer checkpoint" if start.is_resume else "write stage.reset_optimizer=true"
+        advice = (
+            "get back a newer one, or export it" if start.is_resume else "write stage.reset_optimizer=true"
+        )
         lacks = "was kept without the optimizer's moments (keep_moments=false)"
         raise ConfigError(f"{start} {lacks}, which stage {stage.name} would continue: {advice}.")
     return start

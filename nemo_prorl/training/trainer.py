@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -364,7 +365,8 @@ class ProRLTrainer:
         reset, save = reset_request(self.run_dir), save_request(self.run_dir)
         for file, request in ((reset, self.state.last_reset_request), (save, self.state.last_save_request)):
             if request and self.ranks.layout.is_main and request_id(file) == request:
-                file.unlink(missing_ok=True)
+                with suppress(OSError):  # the checkpoint knows it, so one that stays is not carried out again
+                    file.unlink(missing_ok=True)
 
     def _position(self) -> dict[str, Any]:
         return {"step": self.state.step, "stage": self.state.stage, "num_resets": self.state.num_resets}

@@ -22,6 +22,8 @@ from nemo_prorl.training.rewinding import rewind
 from nemo_prorl.training.stages import find_starting_point
 from tests.training.test_stages import config, put_checkpoint
 
+MEASURED = ("metrics.jsonl", "digests.jsonl", "remeasured/mine.jsonl", "validations/smoke/metrics.jsonl")
+
 
 @pytest.fixture
 def consumed(tmp_path: Path) -> Path:
@@ -34,14 +36,15 @@ def consumed(tmp_path: Path) -> Path:
         mark_done(run, stage, outcome="saturated", checkpoint="")
         (run / "stages" / f"{stage}.yaml").write_text(f"stage: {{name: {stage}}}\n")
     for step in range(1, 31):
-        for file in ("metrics.jsonl", "digests.jsonl", "remeasured/mine.jsonl"):
-            (run / file).parent.mkdir(exist_ok=True)
+        for file in MEASURED:
+            (run / file).parent.mkdir(parents=True, exist_ok=True)
             append_metrics(run / file, {"step": step, "stage": "a" if step <= 20 else "b"})
     for step in (20, 25, 30):
         for name in (
             "samples/step-{}.jsonl",
             "difficulty/step-{}.parquet",
             "validations/step-{}-b.parquet",
+            "validations/smoke/step-{}-b/results.json",
             "rollouts/step-{}-rank0.parquet",
             "rollouts/trained/step-{}-rank0.parquet",
         ):
@@ -88,13 +91,13 @@ def test_one_command_leads_back(
         is_resume,
         goes_on,
     )
-    for file in ("metrics.jsonl", "digests.jsonl", "remeasured/mine.jsonl"):
+    for file in MEASURED:
         assert [record["step"] for record in read_metrics(consumed / file)] == [*range(1, (goes_on or 0) + 1)]
     (aside,) = (consumed / "set_aside").iterdir()
     assert everything(aside) | everything(consumed) >= before, (
         "nothing is lost, and everything keeps its place"
     )
-    for folder in ("samples", "rollouts", "rollouts/trained"):
+    for folder in ("samples", "rollouts", "rollouts/trained", "validations/smoke"):
         steps = {int(path.name[5:13]) for path in consumed.glob(f"{folder}/step-*")}
         assert steps == {step for step in (20, 25, 30) if step <= (goes_on or 0)}
     said = capsys.readouterr().out

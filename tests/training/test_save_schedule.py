@@ -175,6 +175,18 @@ def test_a_request_is_neither_lost_nor_doubled_by_a_kill(
     )
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_request_that_cannot_be_deleted_or_looked_for_ends_no_run(tmp_path: Path, asks: bool) -> None:
+    run, request = Run(tmp_path, num_steps=3), save_request(tmp_path)
+    if asks:
+        request.mkdir(parents=True)
+    else:
+        request.parent.touch()
+    assert run.fit() == "steps"
+    assert run.resume(num_steps=4).fit() == "steps"
+    assert [one.state.step for one in find_checkpoints(tmp_path) if one.is_requested] == [1] * asks
+
+
 def test_all_ranks_save_what_the_main_rank_sees_asked_for(tmp_path: Path) -> None:
     def fit(ranks: Any) -> int:
         run = Run(tmp_path, num_steps=3, async_save=False)

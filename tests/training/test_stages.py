@@ -136,7 +136,9 @@ def test_a_checkpoint_without_moments_begins_only_a_stage_that_clears_them(tmp_p
     for checkpoint in find_checkpoints(tmp_path):
         checkpoint.policy.mkdir()
         (checkpoint.policy / "without_moments").touch()
-    with pytest.raises(ConfigError, match=r"step 10 of stage a was kept without .*bring back a newer"):
+    with pytest.raises(
+        ConfigError, match=r"step 10 of stage a was kept without .*get back a newer one, or export it"
+    ):
         find_starting_point(config(tmp_path, "a"))
     child = config(tmp_path, "b", "a")
     assert find_starting_point(child).checkpoint is not None
