@@ -186,9 +186,7 @@ class JobStart:
         if signal.SIGTERM in self.signals:
             self.folder.close_service()
             self.folder.note_state(decisions.STOPPED, self.why_stopped())
-            if (
-                self.trainer
-            ):  # that of `scancel --batch` has come to this process only; srun passes SIGUSR1 on
+            if self.trainer:  # `scancel --batch` sends SIGTERM to this process only; srun passes SIGUSR1 on
                 self.trainer.send(signal.SIGUSR1)
             self.signals.remove(signal.SIGTERM)
             self.is_ending = True

@@ -85,8 +85,8 @@ def read_allocation(environment: Mapping[str, str], nodes: Sequence[str], shown:
 
 
 def _count_gpus(text: str) -> int:
-    """Returns the GPUs of a text such as gres:gpu:h100:8, gres/gpu=8 or gpu:2(IDX:0-1),nic:1."""
-    last = [found.rpartition(":")[2] for found in re.findall(r"\bgpu\b[:=]?([^,(]*)", text)]
+    """Returns the GPUs of a text such as gres:gpu:h100:8, gres/gpu:h100=8 or gpu:2(IDX:0-1),nic:1."""
+    last = [re.split("[:=]", found)[-1] for found in re.findall(r"\bgpu\b[:=]?([^,(]*)", text)]
     return sum(int(word) if word.isdigit() else 1 for word in last)
 
 

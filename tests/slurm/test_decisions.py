@@ -329,6 +329,7 @@ JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "96(x2)", "SLURM_CPUS_ON_
         ("GRES=gpu:8(IDX:0-7) Nodes=n2 GRES=gpu:4(IDX:0-3) TresPerNode=gres/gpu:h100:3", 3, 32),
         ("GRES=gpu:8(IDX:0-7) TresPerNode=gres:gpu:1g.5gb:2,gres:gpu:a100:1,gres:nic:5", 3, 32),
         ("GRES=gpu:8(IDX:0-7) TresPerNode=gres:gpu", 1, 96),
+        ("GRES=gpu:8(IDX:0-7) TresPerNode=gres/gpu:h100=3", 3, 32),
         ("", 6, 16),  # Slurm does not answer
     ],
 )
