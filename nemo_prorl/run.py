@@ -270,9 +270,9 @@ def load_inputs(
     found, rate = ranks.on_main(lambda: with_learning_rate(read_architecture(found.model.path), found))
     losses = ranks.on_main(lambda: left_out(lengths, found.sampler.max_prompt_tokens))
     prompts, held_out = read_prompts(found, tokenizer, ranks)
-    num_rows = sum(file.num_rows for file in lengths[len(config.data.train) :])
-    part = f"Validations take {len(held_out):,} of {num_rows:,} prompts (validation.max_prompts)."
-    is_part = 0 < config.validation.max_prompts < num_rows
+    rows = [file.num_rows for file in lengths[len(config.data.train) :]]
+    part = f"Validations take {len(held_out):,} of {sum(rows):,} prompts (validation.max_prompts)."
+    is_part = 0 < config.validation.max_prompts < max(rows, default=0)
     return Inputs(
         config=found,
         written=replace(found, data=config.data),

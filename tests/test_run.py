@@ -26,6 +26,7 @@ from nemo_prorl.config import (
     SamplerConfig,
     StageConfig,
     TrainerConfig,
+    ValidationConfig,
 )
 from nemo_prorl.config.compose import compose
 from nemo_prorl.data.mix import PromptMix
@@ -308,3 +309,24 @@ def test_the_runs_folder_records_the_numbers_that_were_found_and_a_resume_takes_
         file.write('{"problem": "What is 100 + 100?", "answer": "200"}\n')
     assert begin(is_resume=True).sampler == first.sampler
     assert begin(is_resume=False).sampler.max_prompt_tokens == length + 4
+
+
+@pytest.mark.parametrize(("max_prompts", "says"), [(0, []), (1, ["take 2 of 3 prompts"]), (2, [])])
+def test_a_run_says_where_validations_take_a_part_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_prompts: int, says: list[str]
+) -> None:
+    monkeypatch.setattr(run, "load_tokenizer", lambda config: CharacterTokenizer())
+    (tmp_path / "config.json").write_text(ARCHITECTURE)
+    row = '{{"problem": "What is {}?", "answer": "2"}}\n'
+    files = [tmp_path / name for name in ("train.jsonl", "one.jsonl", "two.jsonl")]
+    for number, file in enumerate(files):
+        file.write_text("".join(row.format(f"{number} + {other}") for other in range(max(1, number))))
+    config = RunConfig(
+        model=ModelConfig(path=str(tmp_path)),
+        data=DataConfig(train={str(files[0]): 1.0}, validation=[str(files[1]), str(files[2])]),
+        validation=ValidationConfig(max_prompts=max_prompts),
+        sampler=SamplerConfig(max_prompt_tokens=100, max_response_tokens=100),
+        exp_manager=ExpManagerConfig(explicit_log_dir=str(tmp_path / "run")),
+    )
+    sentences = load_inputs(config, SINGLE, is_resume=False).sentences
+    assert [one[12:31] for one in sentences if one.startswith("Validations ")] == says
