@@ -127,7 +127,8 @@ def _rows(
         if wanted is not None and step not in wanted:
             continue
         filters = None if wanted is None else [("uid", "in", {uid for uid, _ in wanted[step]})]
-        table = read_or_skip(path, partial(pq.read_table, columns=names, filters=filters))
+        read = partial(pq.read_table, columns=names, filters=filters, page_checksum_verification=True)
+        table = read_or_skip(path, read)
         for row in table.to_pylist() if table is not None else ():
             if wanted is None or (row["uid"], row["sibling"]) in wanted[step]:
                 yield step, row

@@ -63,7 +63,7 @@ def write_prompts(
         rows.append(row)
     if rows:
         with replacing_file(step_files(run_dir, folder).path(step, stage)) as aside:
-            pq.write_table(pa.Table.from_pylist(rows), aside)
+            pq.write_table(pa.Table.from_pylist(rows), aside, write_page_checksum=True)
 
 
 def read_difficulty(run_dir: Path) -> pd.DataFrame:
@@ -78,7 +78,8 @@ def read_difficulty(run_dir: Path) -> pd.DataFrame:
         raise ConfigError(
             f"{run_dir} has no difficulty/ with files of steps: write the folder of a run that has trained for a step."
         )
-    parts = [part for _, path in files if (part := read_or_skip(path, pq.read_table)) is not None]
+    read = partial(pq.read_table, page_checksum_verification=True)
+    parts = [part for _, path in files if (part := read_or_skip(path, read)) is not None]
     return (pa.concat_tables(parts) if parts else pa.table({})).to_pandas()
 
 
@@ -105,7 +106,7 @@ def read_rewards(run_dir: Path, stage: str, step: int, column: str = "reward_mea
     import pyarrow.parquet as pq
 
     path = step_files(run_dir, "validations").path(step, stage)
-    read = partial(pq.read_table, columns=["uid", column])
+    read = partial(pq.read_table, columns=["uid", column], page_checksum_verification=True)
     table = read_or_refuse(path, read, "delete the folder of that run, to train it again")
     return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
 

@@ -157,7 +157,8 @@ def _write(file: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
 
     if rows:
         with replacing_file(file) as aside:
-            pq.write_table(pa.Table.from_pylist(rows, schema), aside, compression="zstd")
+            table = pa.Table.from_pylist(rows, schema)
+            pq.write_table(table, aside, compression="zstd", write_page_checksum=True)
 
 
 def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRollout]:
@@ -172,7 +173,7 @@ def _rollouts_of(path: Path) -> dict[tuple[str, int], RecordedRollout]:
     import pyarrow.parquet as pq
 
     found = {}
-    for row in pq.read_table(path).to_pylist():
+    for row in pq.read_table(path, page_checksum_verification=True).to_pylist():
         verdict = json.loads(row["verdict"])
         found[row["uid"], row["sibling"]] = RecordedRollout(
             request_id=row["request_id"],

@@ -70,7 +70,16 @@ def test_a_damaged_file_of_rollouts_is_named(tmp_path: Path) -> None:
     ((_, path),) = step_files(tmp_path, "rollouts").all()
     whole = path.read_bytes()
     middle = whole[: len(whole) // 2]
-    for damaged in (b"", middle, bytes(len(whole)), middle + bytes(len(whole) - len(middle)), b"[1]"):
+    at = whole.index(a_rollout("p", 0).sampler_logprobs.tobytes())
+    flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    for damaged in (
+        b"",
+        middle,
+        bytes(len(whole)),
+        middle + bytes(len(whole) - len(middle)),
+        b"[1]",
+        flipped,
+    ):
         path.write_bytes(damaged)
         with pytest.raises(ConfigError, match=f"{path} cannot be read .* or write --sample-again"):
             read_rollouts(tmp_path, 4)
