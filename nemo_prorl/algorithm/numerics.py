@@ -1,8 +1,11 @@
-"""Arithmetic that several terms of the loss share."""
+"""Arithmetic that several terms of the loss share, and the way of their inputs to the device."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from numpy.typing import NDArray
 
 _MAX_EXPONENT = 80.0
 """exp(80) = 5.5e34 still fits float32."""
@@ -11,6 +14,13 @@ _MAX_EXPONENT = 80.0
 def at_least_float32(values: torch.Tensor) -> torch.Tensor:
     """Converts to float32 unless the precision is higher. In bf16, with 8 bits, a ratio is off by up to 0.4 %."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def on_device(values: NDArray[Any], device: torch.device, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Returns a copy on the device. It goes through pinned memory, so that the host does not wait for the work that a
+    GPU has still to do."""
+    copy = torch.tensor(values, dtype=dtype)
+    return copy if device.type == "cpu" else copy.pin_memory().to(device, non_blocking=True)
 
 
 def exp(exponent: torch.Tensor) -> torch.Tensor:

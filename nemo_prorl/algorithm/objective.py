@@ -12,7 +12,7 @@ import torch
 
 from nemo_prorl.algorithm.kl import kl_penalty, weighted_kl_penalty
 from nemo_prorl.algorithm.mismatch import importance_weights
-from nemo_prorl.algorithm.numerics import at_least_float32
+from nemo_prorl.algorithm.numerics import at_least_float32, on_device
 from nemo_prorl.algorithm.ratio import probability_change, probability_ratio, surrogate
 from nemo_prorl.config import Aggregation, AlgorithmConfig, RatioLevel
 from nemo_prorl.types import Totals, TrainBatch
@@ -43,8 +43,8 @@ def policy_loss(
     """
     _check_shapes(current_logprobs_BT, entropy_BT, batch)
     current_BT = at_least_float32(current_logprobs_BT)
-    tensor = partial(torch.tensor, dtype=current_BT.dtype, device=current_BT.device)
-    mask_BT = torch.tensor(batch.tokens.response_mask_BT, device=current_BT.device)
+    tensor = partial(on_device, device=current_BT.device, dtype=current_BT.dtype)
+    mask_BT = on_device(batch.tokens.response_mask_BT, current_BT.device)
     # `where` before any arithmetic: multiplying by the mask afterwards would leave NaN * 0 = NaN.
     current_BT = torch.where(mask_BT, current_BT, 0.0)
     sampler_BT = torch.where(mask_BT, tensor(batch.sampler_logprobs_BT), 0.0)

@@ -7,10 +7,12 @@ Shapes: B rows, T tokens of the longest, N response tokens. The model returns hi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
+from nemo_prorl.algorithm.numerics import on_device
 from nemo_prorl.engines.megatron.core import PackedSeqParams
 from nemo_prorl.types import IntArray, TokenBatch
 
@@ -91,7 +93,7 @@ def packed_feed(batch: TokenBatch, multiple: int, device: torch.device) -> Feed:
         tokens = np.pad(tokens, (0, filler))
         starts = np.append(starts, len(tokens))
         longest = max(longest, filler)
-    bounds = torch.from_numpy(starts.astype(np.int32)).to(device)
+    bounds = on_device(starts, device, torch.int32)
     packed = PackedSeqParams(
         qkv_format="thd",
         cu_seqlens_q=bounds,
@@ -129,10 +131,7 @@ def _feed(
     packed: PackedSeqParams | None = None,
 ) -> Feed:
     num_rows, width = batch.token_ids_BT.shape
-
-    def put(values: IntArray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)
-
+    put = partial(on_device, device=device, dtype=torch.int64)
     return Feed(
         token_ids=put(tokens),
         predict_at_N=put(predict_at),

@@ -157,7 +157,8 @@ class MegatronPolicy:
         batches = batches or [microbatch.empty_batch()]
         make = microbatch.packed_feed if self._packs else microbatch.padded_feed
         multiple = build.token_multiple(self.config)
-        feeds = iter([(index, make(batch, multiple, self._device)) for index, batch in enumerate(batches)])
+        # Each is made when its pass begins, while a GPU computes the pass before.
+        feeds = ((index, make(batch, multiple, self._device)) for index, batch in enumerate(batches))
 
         def forward_step(iterator: Iterator[tuple[int, Feed]], model: Any) -> tuple[Any, Any]:
             index, feed = next(iterator)
@@ -215,9 +216,12 @@ class MegatronPolicy:
     ) -> tuple[FloatArray, FloatArray]:
         """Returns (logprobs_BT, entropy_BT) in the batch's order, on every rank of the replica."""
         values = torch.zeros(2, *batch.token_ids_BT.shape, dtype=torch.float32)
-        for rows, result in zip(plan, results, strict=False):
-            width = result["logprobs"].shape[1]
-            values[:, list(rows), :width] = torch.stack([result["logprobs"], result["entropy"]]).float().cpu()
+        found = [torch.stack([result["logprobs"], result["entropy"]]).float() for result in results]
+        # One copy for all passes.
+        flat = torch.cat([one.flatten() for one in found] or [values.flatten()[:0]]).cpu()
+        pieces = flat.split([one.numel() for one in found])
+        for rows, one, piece in zip(plan, found, pieces, strict=False):
+            values[:, list(rows), : one.shape[2]] = piece.view(one.shape)
         if parallel_state.get_pipeline_model_parallel_world_size() > 1:
             values = values.to(self._device)
             self._broadcast_from_last_stage(values)

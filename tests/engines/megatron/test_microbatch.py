@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from nemo_prorl.algorithm.objective import policy_loss
+from nemo_prorl.config import AlgorithmConfig
 from nemo_prorl.engines.megatron.microbatch import A_PASS, packed_feed, padded_feed, plan_micro_batches
-from nemo_prorl.types import TokenBatch
-from tests.engines.megatron.helpers import token_batch
+from nemo_prorl.types import TokenBatch, Totals
+from tests.engines.megatron.helpers import token_batch, train_batch_of_a_step
+from tests.waits import Waits
 
 CPU = torch.device("cpu")
 
@@ -120,3 +123,21 @@ def test_a_response_without_a_prompt_is_refused() -> None:
     batch = TokenBatch(token_ids_BT=ones, response_mask_BT=ones.astype(bool), lengths_B=np.array([3]))
     with pytest.raises(ValueError, match="no prompt to predict"):
         padded_feed(batch, 1, CPU)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_nothing_of_a_pass_makes_the_host_wait(packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its feed nor its loss, on a stand-in for a GPU. A copy does not wait only if the host's memory is
+    pinned."""
+    device, pinned = torch.device("meta"), []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    batch = train_batch_of_a_step(token_batch(6, 30))
+    with Waits() as waits:
+        feed = (packed_feed if packed else padded_feed)(batch.tokens, 16, device)
+        states = torch.rand(feed.labels_N.shape, device=device, requires_grad=True)
+        logprobs = feed.scatter(states)
+        algorithm = AlgorithmConfig()
+        totals = Totals(num_tokens=batch.num_tokens, num_rollouts=len(batch))
+        policy_loss(logprobs, logprobs, batch, totals, config=algorithm, entropy_coefficient=0.1).backward()
+    assert waits.count == 0
+    assert len(pinned) == 9 + packed

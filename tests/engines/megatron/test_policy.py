@@ -28,6 +28,7 @@ from tests.engines.megatron.helpers import (
     token_batch,
     train_batch,
 )
+from tests.waits import Waits
 
 
 def snapshot(policy: MegatronPolicy) -> dict[str, torch.Tensor]:
@@ -400,3 +401,18 @@ def test_passes_use_the_threads_that_they_are_given_and_nothing_else_does(make_p
     policy.logprobs(token_batch(2))
     assert inside == {2}
     assert torch.get_num_threads() == outside
+
+
+def test_the_results_of_all_passes_are_copied_at_once(
+    make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU a copy to the host waits for all work that was launched before."""
+    policy, copies = make_policy(micro_batch_tokens=1), []
+    cpu = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: copies.append(tensor) or cpu(tensor))
+    with Waits() as waits:
+        policy.logprobs(token_batch(5, 20))
+    assert len([tensor for tensor in copies if tensor.numel()]) == 2, (
+        "of the passes, and between pipeline stages"
+    )
+    assert waits.count == 0
