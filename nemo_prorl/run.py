@@ -273,15 +273,14 @@ def load_inputs(
     rows = [file.num_rows for file in lengths[len(config.data.train) :]]
     part = f"Validations take {len(held_out):,} of {sum(rows):,} prompts (validation.max_prompts)."
     is_part = 0 < config.validation.max_prompts < max(rows, default=0)
+    sentences = [*recognised, limits, *remarks(found, tokenizer), losses, part if is_part else "", rate]
     return Inputs(
         config=found,
         written=replace(found, data=config.data),
         tokenizer=tokenizer,
         prompts=prompts,
         held_out=held_out,
-        sentences=list(
-            filter(None, [*recognised, limits, *remarks(found, tokenizer), losses, part * is_part, rate])
-        ),
+        sentences=[*filter(None, sentences)],
     )
 
 
@@ -354,11 +353,8 @@ def check_same_weights(config: RunConfig, start: stages.StartingPoint) -> None:
     what, wanted = (
         ", ".join(f"{key} {value}" for key, value in lora.items()) or "all weights" for lora in (saved, asked)
     )
-    hint = (
-        "the same lora.* options"
-        if start.is_resume
-        else "stage.reset_reference=true stage.reset_optimizer=true"
-    )
+    resets = "stage.reset_reference=true stage.reset_optimizer=true"
+    hint = "the same lora.* options" if start.is_resume else resets
     raise ConfigError(
         f"stage {config.stage.name} goes on with {start}, which trained {what}, and lora.* asks for {wanted}: write "
         f"{hint}."
