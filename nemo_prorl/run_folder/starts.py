@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from nemo_prorl.run_folder.storage import UNREADABLE, keep_unread, replace_text
+from nemo_prorl.run_folder.storage import keep_unread, read_or_skip, replace_text
 
 REWRITE_S = 20.0
 """The entry is rewritten at most this often."""
@@ -54,11 +54,13 @@ def starts_file(run_dir: Path) -> Path:
 
 def read_starts(run_dir: Path) -> list[Start]:
     """Returns the entries, oldest first; none if there is no file or it cannot be read: it is only for information, so
-    it must not stop a command."""
-    try:
-        return [Start(**entry) for entry in json.loads(starts_file(run_dir).read_text(encoding="utf-8"))]
-    except UNREADABLE:
-        return []
+    it must not stop a command, which says so once."""
+    file = starts_file(run_dir)
+    return read_or_skip(file, _starts_of) or [] if file.exists() else []
+
+
+def _starts_of(file: Path) -> list[Start]:
+    return [Start(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))]
 
 
 class Recorder:

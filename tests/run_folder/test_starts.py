@@ -123,6 +123,7 @@ def test_a_file_that_cannot_be_read_stops_nothing_and_is_kept(
 ) -> None:
     starts_file(tmp_path).write_bytes(content)
     assert read_starts(tmp_path) == []
+    assert f"skipped {starts_file(tmp_path)}, which cannot be read: " in capsys.readouterr().err
     for _ in range(2):
         live(tmp_path, end="steps")
     assert [start.end for start in read_starts(tmp_path)] == ["steps", "steps"]
