@@ -91,8 +91,8 @@ def _plain(name: str, text: str) -> str:
 # ------------------------------------------------------------------------------------- the whole answer
 _PLAIN = r"[+-]?(?!0\d)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _NUMBER = rf"(?:[+-]?\d{{1,3}}(?:,\d{{3}})+(?:\.\d*)?|{_PLAIN})"
-"""A number; commas stand between thousands. Few digits in the exponent, because 1e999999999 takes for ever; digits after
-a zero are a code."""
+"""A number; commas stand between thousands. Few digits in the exponent, because 1e999999999 takes for ever. Digits
+after a zero are a code."""
 
 FORMS = {
     "advanced_geometry": rf"\(?\s*{_PLAIN}\s*,\s*{_PLAIN}\s*\)?|{_PLAIN}\s*°?",
