@@ -56,7 +56,7 @@ _TEMPERATURES: dict[tuple[tuple[str, int], ...], Any] = {
 
 def compare(answer: Reading, gold: Reading) -> Rule:
     """Returns the rule that accepts an answer, or that says why not."""
-    if without_upright(answer.shown) == without_upright(gold.shown):
+    if answer.shown == gold.shown or without_upright(answer.shown) == without_upright(gold.shown):
         return Rule.SAME_PAGE
     ours, golds = spelling(answer.shown), spelling(gold.shown)
     if is_code(golds) or ("-" in golds and ours == golds):

@@ -75,6 +75,7 @@ _TO_LATEX = str.maketrans(
     | CHARACTERS
     | dict(zip(_RAISED + _LOWERED, 2 * "0123456789+-n", strict=True))
 )
+_ISOTOPE = re.compile(rf"(?i:\b(?:{'|'.join(_TABLES['isotopes'])}))(?=-\d)")
 _CHINESE: dict[str, str] = _TABLES["chinese_units"]
 _CHINESE_UNIT = re.compile(
     rf"(?<=[\d}}])\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*({'|'.join(_CHINESE)})\s*\}}|({'|'.join(_CHINESE)}))\s*$"
@@ -90,9 +91,11 @@ def _one_spelling(box: str) -> str:
     """Returns a box as its page is usually typed, with LaTeX for other characters. Any Chinese word but a unit stays,
     and is unreadable, as it may mean `or`."""
     text = box.strip()
+    if re.fullmatch(r"-?[0-9.]+|[A-Za-z]|-?\\frac\{[0-9]+\}\{[0-9]+\}", text) and text.count(".") < 2:
+        return text
     for typed, meant in _TYPED:
         text = typed.sub(meant, text)
-    text = text.translate(_TO_LATEX)
+    text = _ISOTOPE.sub(lambda found: _TABLES["isotopes"][found[0].lower()], text.translate(_TO_LATEX))
     return _CHINESE_UNIT.sub(lambda found: f"\\text{{ {_CHINESE[found[1] or found[2]]}}}", text)
 
 

@@ -96,7 +96,7 @@ def read(text: str) -> Reading:
     if not is_cheap(shown.partition("=")[2] if shown.startswith("\\int") else shown):
         return Reading(Text("page", shown), shown, "it is too expensive to compute")
     try:
-        return Reading(_whole_value(nodes), shown)
+        return Reading(_whole_value(nodes, shown), shown)
     except Unreadable as error:
         return Reading(Text("page", shown), shown, str(error))
     except RecursionError:  # whose text depends on the depth at the start
@@ -105,13 +105,13 @@ def read(text: str) -> Reading:
         return Reading(Text("page", shown), shown, f"sympy cannot compute it: {error}")
 
 
-def _whole_value(nodes: Nodes) -> Value | Ambiguous:
+def _whole_value(nodes: Nodes, shown: str) -> Value | Ambiguous:
     value = _value(nodes)
     if isinstance(value, Number) and any(map(is_comma, nodes)):
         pairs = ((node, Node("space", " ")) if is_comma(node) else (node,) for node in nodes)
         return Ambiguous(value, _value(itertools.chain.from_iterable(pairs)), "comma")
-    if re.fullmatch(r"-?\d+,\d+", show(nodes)):  # 0,75
-        return Ambiguous(value, Number(sympy.Rational(show(nodes).replace(",", "."))), "comma")
+    if re.fullmatch(r"-?\d+,\d+", shown):  # 0,75
+        return Ambiguous(value, Number(sympy.Rational(shown.replace(",", "."))), "comma")
     other = variants.with_other_notation(nodes)
     try:
         return Ambiguous(value, _value(other), "notation") if other != nodes else value
@@ -125,7 +125,7 @@ def _value(nodes: Iterable[Node]) -> Value:
         raise Unreadable("a part is missing")
     if len(nodes) == 1 and nodes[0].kind == "word" and len(nodes[0].text) == 1 and nodes[0].text.isalpha():
         nodes = [Node("letter", nodes[0].text)]
-    if (found := _labelled(nodes) or _twice(nodes) or spelled(nodes)) is not None:
+    if (found := _labelled(nodes) or spelled(nodes)) is not None:
         return found
     return _statement(tokens(nodes))
 
@@ -156,17 +156,6 @@ def _labelled(nodes: Sequence[Node]) -> Value | None:
     return None
 
 
-def _twice(nodes: Sequence[Node]) -> Value | None:
-    """Returns both forms of a number that words or a percentage in brackets repeat: 12 (twelve), 1/2 (50%)."""
-    place = next((at for at, node in enumerate(nodes) if node.text == "("), 0)
-    front, inner = nodes[:place], nodes[place + 1 : -1]
-    texts = [plain(part) or "" for part in (front, inner)]
-    is_second = any(words.number(text) is not None for text in texts) or texts[1].endswith("%")
-    if not front or nodes[-1].text != ")" or not is_second:
-        return None
-    return Several("or", (_value(front), _value(inner)))
-
-
 # ------------------------------------------------------------------------------------- several values and relations
 def _statement(nodes: Sequence[Node]) -> Value:
     """Reads alternatives, conditions and lists, then relations."""
@@ -176,7 +165,8 @@ def _statement(nodes: Sequence[Node]) -> Value:
     is_label = front and rest and rest[0].text == ":"
     if rest and words.is_name(front) and (is_label or re.search(r"\b(?:is|are|equals|either)$", front)):
         return _value(rest[1:] if is_label else rest)  # The area is 12, Total: 6
-    if len(parts := split(nodes, lambda node: node.text == ";")) > 1 and Node("comma", ",") in nodes:
+    has_pairs = Node("comma", ";") in nodes and Node("comma", ",") in nodes
+    if has_pairs and len(parts := split(nodes, lambda node: node.text == ";")) > 1:
         return Several("list", tuple(map(_tuple, parts)))  # p = 5, q = 2; p = 7, q = 2
     if len(alternatives := split(nodes, is_word_of("or"), is_sign_of("\\lor"))) > 1:
         return Several("or", tuple(_value(part) for part in alternatives))

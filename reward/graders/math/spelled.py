@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -27,6 +28,7 @@ _CONNECTIVES = (
     (("\\Leftrightarrow", "\\leftrightarrow"), sympy.Equivalent), (("\\Rightarrow", "\\rightarrow"), sympy.Implies),
     (("\\lor", "\\cup"), sympy.Or), (("\\land", "\\cap"), sympy.And),
 )  # fmt: skip
+_LOGIC = {"\\neg", "\\sim"}.union(*(signs for signs, _ in _CONNECTIVES))
 _CAPITALS = ("yes", "no", "true", "false", "none", "both", "neither")
 """Words that are no name of points, in capitals either."""
 
@@ -36,11 +38,8 @@ def spelled(nodes: Sequence[Node]) -> Value | None:
     text = plain(nodes) or ""
     if (found := _numeral(nodes) or _figure(nodes) or _literal(text)) is not None:
         return found
-    if (
-        len(nodes) > 1
-        and (proposition := _proposition(nodes)) is not None
-        and len(proposition.free_symbols) < 7
-    ):
+    proposition = _proposition(nodes) if any(node.text in _LOGIC for node in nodes) else None
+    if proposition is not None and len(proposition.free_symbols) < 7:
         return Text("proposition", str(sympy.simplify_logic(proposition, form="dnf", force=True)))
     letters, phrase = text.replace(" ", ""), words.phrase(text)
     is_run = all(node.kind in ("letter", "word", "space") for node in nodes)
@@ -67,11 +66,13 @@ def spelled(nodes: Sequence[Node]) -> Value | None:
     return _PHRASES.get(phrase, Text("words", phrase)) if is_upright or is_phrase(text) else None
 
 
+@lru_cache(maxsize=4096)
 def is_code(text: str) -> bool:
     """Whether a gold is a score, range, code, size or permutation, which its spelling decides and not its value."""
     return not _CODES.sub("", text)
 
 
+@lru_cache(maxsize=4096)
 def spelling(text: str) -> str:
     """Returns a code in one spelling: a range with a hyphen, a size with a cross."""
     text = re.sub(r"(?<=\d) ?(?:\\cdot|\\text\{by\}) ?(?=\d)", r"\\times", text.replace(", ", ","))

@@ -262,14 +262,6 @@ def formulas_before_the_value(draw: random.Random) -> Case:
     ]  # fmt: skip
 
 
-@kind
-def values_that_are_repeated(draw: random.Random) -> Case:
-    a, b = draw.sample(range(9), 2)
-    return str(a + 1), [f"{a + 1}\\text{{ ({SMALL[a]})}}", text(f"{SMALL[a].capitalize()} ({a + 1})")], [
-        f"{a + 1}\\text{{ ({SMALL[b]})}}", f"{b + 1}\\text{{ ({SMALL[a]})}}", f"{a + 1}\\ ({b}0\\%)",
-    ]  # fmt: skip
-
-
 # ------------------------------------------------------------------------------------- sets
 @kind
 def intervals(draw: random.Random) -> Case:
