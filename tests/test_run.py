@@ -102,6 +102,15 @@ def test_the_order_of_the_files_stays(tmp_path: Path) -> None:
         check_same_run(now, tmp_path)
 
 
+@pytest.mark.parametrize("left", [0, 20, 300])
+def test_a_damaged_record_of_the_options_is_named(tmp_path: Path, left: int) -> None:
+    begin_stage(tmp_path)
+    recorded = tmp_path / "stages" / "main.yaml"
+    recorded.write_text(recorded.read_text()[:left])
+    with pytest.raises(ConfigError, match=rf"{recorded} cannot be read .*: bring back .* remove it to go on"):
+        check_same_run(RunConfig(), tmp_path)
+
+
 def test_what_may_be_tuned_on_the_way_passes(tmp_path: Path) -> None:
     begin_stage(tmp_path)
     config = RunConfig(

@@ -73,9 +73,8 @@ def main(arguments: Sequence[str]) -> int:
     if given.list:
         show(_listed(config))
         return 0
-    if form in ("--write-prompts", "--follow") and not config.evaluation.benchmarks:
-        raise ConfigError(f"{form} needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
     if given.write_prompts is not None:
+        _check_benchmarks(form, config)
         loaded, missing = _load(config)
         from nemo_prorl.data.rows import write_rows
 
@@ -131,12 +130,18 @@ def _evaluate_suite(config: RunConfig) -> int:
     return 0
 
 
+def _check_benchmarks(form: str, config: RunConfig) -> None:
+    if not config.evaluation.benchmarks:
+        raise ConfigError(f"{form} needs benchmarks: write suite=validation or benchmarks=NAME,NAME.")
+
+
 def _follow(given: argparse.Namespace, config: RunConfig) -> int:
     suites = [text.partition("=")[2] for text in given.overrides if text.startswith("suite=")]
     if world_size_from_environment() > 1:
         raise ConfigError("--follow starts its ranks itself: write --ranks N instead of torchrun.")
     if not (given.follow / "resolved.yaml").is_file():
         raise ConfigError(f"--follow {given.follow} is no run that has begun: write the folder of one.")
+    _check_benchmarks("--follow", config)
     if any(text.startswith("model.path=") for text in given.overrides):
         raise ConfigError("--follow measures the run's checkpoints: leave model.path out.")
     check_writable(f"--follow {given.follow}", given.follow / "validations")

@@ -53,7 +53,7 @@ def follow(run_dir: Path, suite: str, options: Sequence[str], *, num_ranks: int,
     with alone_at(folder / "lock", refusal):
         lines = folder / METRICS_FILE
         past = read_records(lines)[0] if lines.is_file() else []
-        done, loggers = {line["checkpoint"] for line in past}, None
+        done, config, loggers = {line["checkpoint"] for line in past}, _of_evaluator(run_dir, folder), None
         try:
             while True:
                 # Asked before looking, so that a stage's last checkpoint is seen.
@@ -68,7 +68,7 @@ def follow(run_dir: Path, suite: str, options: Sequence[str], *, num_ranks: int,
                     continue
                 # The loggers first: what is not in the file is measured again, without sampling, and logged again.
                 loggers = loggers or Loggers(
-                    _of_evaluator(run_dir, folder),
+                    config,
                     first_step=past[-1]["step"] + 1 if past else 0,
                     past=past,
                     say=terminal.say,

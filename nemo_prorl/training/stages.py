@@ -11,8 +11,7 @@ from enum import StrEnum
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from nemo_prorl.config import ConfigError, Decay, RunConfig, StageConfig, StartFrom, TrainerConfig
 from nemo_prorl.config.compose import to_dict
@@ -33,7 +32,7 @@ from nemo_prorl.run_folder.markers import (
     why_failed,
     withdraw_reset_request,
 )
-from nemo_prorl.run_folder.storage import read_json
+from nemo_prorl.run_folder.storage import read_json, read_or_refuse, read_yaml
 from nemo_prorl.training.checkpoint import is_intact, load_policy
 from nemo_prorl.training.control.resets import reset_policy, take_policy_of
 from nemo_prorl.types import CORRECT, RunState
@@ -250,13 +249,17 @@ SAME_ON_RESUME = ("seed", "model.path", "model.precision", "data.train", "data.v
 
 
 def check_same_run(config: RunConfig, run_dir: Path) -> None:
-    """Raises ConfigError if a resumed stage would continue with another model, other prompts, or another order."""
+    """Raises ConfigError if a resumed stage would continue with another model, other prompts, or another order,
+    or if the options that it was begun with cannot be read."""
     recorded = run_dir / "stages" / f"{config.stage.name}.yaml"
     if not recorded.is_file():
         return
-    options = yaml.safe_load(recorded.read_text(encoding="utf-8")), to_dict(config)
-    for key in SAME_ON_RESUME:
-        before, now = (reduce(getitem, key.split("."), tree) for tree in options)
+
+    def values(options: dict[str, Any]) -> list[Any]:
+        return [reduce(getitem, key.split("."), options) for key in SAME_ON_RESUME]
+
+    earlier = read_or_refuse(recorded, lambda file: values(read_yaml(file)), "remove it to go on unchecked")
+    for key, before, now in zip(SAME_ON_RESUME, earlier, values(to_dict(config)), strict=True):
         if repr(before) != repr(now):  # the order of files counts, too
             raise ConfigError(
                 f"stage {config.stage.name} in {run_dir} was begun with {key}={before} and would be resumed with "

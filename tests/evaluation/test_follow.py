@@ -120,6 +120,14 @@ def test_a_failure_ends_it_and_the_next_start_goes_on(processes: Processes, fail
     assert look(processes) == [(2, 0.1)]
 
 
+def test_options_that_cannot_be_read_are_named_before_anything_is_measured(processes: Processes) -> None:
+    put_checkpoint(processes.run_dir, "main", 2)
+    (processes.run_dir / "resolved.yaml").write_text("a: [")
+    with pytest.raises(ConfigError, match=r"resolved\.yaml is not readable YAML"):
+        look(processes)
+    assert not processes.measured
+
+
 def test_one_at_a_time_follows_with_a_suite(processes: Processes) -> None:
     with (
         alone_at(processes.folder / "lock", ""),
