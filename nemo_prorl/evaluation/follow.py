@@ -60,6 +60,7 @@ def follow(run_dir: Path, suite: str, options: Sequence[str], *, num_ranks: int,
                 ends = once or _has_ended(run_dir)
                 todo = [one for one in find_checkpoints(run_dir) if _identity(one) not in {*done, ""}]
                 if not todo and ends:
+                    terminal.say(f"no checkpoint of {run_dir} is left to measure; results are in {folder}")
                     return
                 if not todo:
                     time.sleep(POLL_S)

@@ -64,8 +64,11 @@ def look(processes: Processes) -> list[tuple[int, float]]:
     return [(line["step"], line["smoke/aime2024/score"]) for line in lines]
 
 
-def test_each_checkpoint_is_measured_once_the_oldest_first(processes: Processes) -> None:
+def test_each_checkpoint_is_measured_once_the_oldest_first(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert look(processes) == []
+    assert "is left to measure; results are in " in capsys.readouterr().err
     for step in (4, 2):
         put_checkpoint(processes.run_dir, "main", step)
     (processes.run_dir / "checkpoints" / "step-00000003-main").mkdir()  # a torn one
