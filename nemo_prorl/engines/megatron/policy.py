@@ -300,7 +300,8 @@ class MegatronPolicy:
         ctypes.CDLL(None).malloc_trim(0)
         if self._makes_room:
             optimizer_state.to_host(self.optimizer, self._on_host, main_copies=self._has_main_copies)
-            self.trainable.wrapped.offload_grad_buffers()
+            # vLLM empties the cache itself before it allocates: at its start, and when it wakes.
+            self.trainable.wrapped.offload_grad_buffers(empty_cache=False)
 
     def prepare_for_training(self) -> None:
         if self._makes_room:

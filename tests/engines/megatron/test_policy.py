@@ -416,3 +416,18 @@ def test_the_results_of_all_passes_are_copied_at_once(
         "of the passes, and between pipeline stages"
     )
     assert waits.count == 0
+
+
+def test_the_policy_leaves_the_cache_to_the_sampler_that_wakes(
+    make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that is given back has to be mapped again, which takes long."""
+    policy, calls = make_policy(), []
+    monkeypatch.setattr(MegatronPolicy, "_makes_room", True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    policy.finish_training()
+    assert not calls
+    policy.prepare_for_training()
+    policy.update(train_batch(token_batch()), loss_function)
+    assert not calls
