@@ -52,7 +52,7 @@ def boxes(text: str) -> list[tuple[int, int, str]]:
     open_braces: list[re.Match[str]] = []
     found: list[tuple[int, int, slice]] = []
     for brace in _BRACE.finditer(text):
-        if brace["bare"]:
+        if brace.lastgroup:
             found.append((*brace.span(), slice(*brace.span("bare"))))
         elif brace[0] != "}":
             open_braces.append(brace)

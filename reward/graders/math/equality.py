@@ -119,8 +119,11 @@ def same_expression(one: Any, other: Any) -> bool:
         points = [*_POINTS, *(tuple(value * largest for value in row) for row in _POINTS[2:6])]
     verdicts = []
     for at in (_at(symbols, row) for row in points):
-        small = {each: sympy.ceiling(abs(at[each])) % 8 + 1 for _, each in exponents if are_small}
-        verdicts.append(_agree(one.subs(small), other.subs(small), at))  # (-x)^n is (-1)^n x^n
+        if exponents and are_small:  # (-x)^n is (-1)^n x^n
+            small = {each: sympy.ceiling(abs(at[each])) % 8 + 1 for _, each in exponents}
+            verdicts.append(_agree(one.subs(small), other.subs(small), at))
+        else:
+            verdicts.append(_agree(one, other, at))
     if not any(verdict is not None for verdict in verdicts):
         raise Undecided
     return all(verdict is not False for verdict in verdicts)

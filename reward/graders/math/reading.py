@@ -163,9 +163,14 @@ def _statement(nodes: Sequence[Node]) -> Value:
     lead = [*itertools.takewhile(lambda node: node.kind in ("word", "space"), nodes)]
     front, rest = plain(lead) or "", nodes[len(lead) :]
     is_label = front and rest and rest[0].text == ":"
-    if rest and words.is_name(front) and (is_label or re.search(r"\b(?:is|are|equals|either)$", front)):
+    if (
+        front
+        and rest
+        and words.is_name(front)
+        and (is_label or re.search(r"\b(?:is|are|equals|either)$", front))
+    ):
         return _value(rest[1:] if is_label else rest)  # The area is 12, Total: 6
-    has_pairs = Node("comma", ";") in nodes and Node("comma", ",") in nodes
+    has_pairs = {",", ";"} <= {node.text for node in nodes}
     if has_pairs and len(parts := split(nodes, lambda node: node.text == ";")) > 1:
         return Several("list", tuple(map(_tuple, parts)))  # p = 5, q = 2; p = 7, q = 2
     if len(alternatives := split(nodes, is_word_of("or"), is_sign_of("\\lor"))) > 1:
