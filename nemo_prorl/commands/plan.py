@@ -80,11 +80,12 @@ def main(arguments: Sequence[str]) -> int:
 def _with_limits(config: RunConfig, model: Architecture) -> tuple[RunConfig, str]:
     """Returns the configuration with the limits of prompts and responses that `train` would find, and a sentence on
     them. Raises ConfigError as `train` does."""
-    from nemo_prorl.engines.tokenizer import has_tokenizer
-
     files = [*config.data.train, *config.data.validation]
-    if has_tokenizer(Path(config.model.path)) and files and all(Path(file).exists() for file in files):
-        return with_limits_of(model, config, _prompt_lengths(config))
+    if files and all(Path(file).exists() for file in files):
+        from nemo_prorl.engines.tokenizer import has_tokenizer
+
+        if has_tokenizer(Path(config.model.path)):
+            return with_limits_of(model, config, _prompt_lengths(config))
     found, said = with_limits_of(model, config, [ASSUMED_PROMPT_TOKENS])
     assumed = " The prompts are assumed: their files or the model's tokenizer are not here."
     return found, said and said + assumed
