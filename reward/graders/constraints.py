@@ -24,6 +24,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,7 @@ _LOOK_ALIKES = str.maketrans(
     "авеѕіјкмнорстухһӏԁԍԛԝӕ" "αβεζηικμνορτυχγωϳ" "օսհցո" "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢıɑɡǃ" "‐‒–—−’‘ʼ“”",
     "abesijkmhopctyxhldgqwæ" "abezhikmnoptyxywj" "ouhgn" "abcdefghijklmnoprstuvwyziag!" "-----'''\"\"",
 )  # fmt: skip
+_PRINTABLE = frozenset(string.printable)
 _EMPHASIS = re.compile(r"[*_~`\\]+|</?[a-z!][^<>]{0,99}>")
 _AROUND_WORDS = re.compile(r"(?<![\w*_~`])[*_~`]+(?=[^\s*_~`])|(?<=[^\s*_~`])[*_~`]+(?!\w)")
 _HANGUL_FILLERS = "\u115f\u1160\u3164\uffa0"
@@ -172,8 +174,9 @@ def _without_invisible(text: str) -> str:
     """Returns a text in its composed form (NFKC), without what shows nothing (control and format characters, variation
     selectors, fillers) and without accents that no letter has."""
     composed = unicodedata.normalize("NFKC", text)
-    hidden = {char for char in set(composed) if unicodedata.category(char) in ("Cc", "Cf", "Mn")}
-    return composed.translate({ord(char): None for char in {*hidden, *_HANGUL_FILLERS} if not char.isspace()})
+    kinds = {char: unicodedata.category(char) for char in {*composed} - _PRINTABLE}
+    hidden = [char for char in kinds if kinds[char] in ("Cc", "Cf", "Mn") or char in _HANGUL_FILLERS]
+    return composed.translate(dict.fromkeys(map(ord, hidden))) if hidden else composed
 
 
 def _fold(text: str) -> str:
@@ -184,7 +187,7 @@ def _fold(text: str) -> str:
 
 def _says_something(text: str) -> bool:
     """Whether a reader sees a letter or digit."""
-    return any(map(str.isalnum, _without_invisible(text)))
+    return any(char.isalnum() and char not in _HANGUL_FILLERS for char in text)
 
 
 def _mentions(text: str, keyword: str, whole_words: bool = False) -> int:
@@ -465,7 +468,7 @@ def _english_capital(text: str) -> bool:
 @_strictly("change_case:english_capital")
 def _english_in_capitals(text: str) -> bool:
     """langdetect knows words in small letters better: `HELLO WORLD` is Somali to it."""
-    return text.isupper() and (_language(text) == "en" or _language(text.lower()) == "en")
+    return text.isupper() and (_language(text.lower()) == "en" or _language(text) == "en")
 
 
 @_rule("change_case:english_lowercase")

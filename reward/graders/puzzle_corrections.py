@@ -35,11 +35,10 @@ Score = Callable[[str, Entry], float]
 
 def correct_score(name: str, library: Score, answer: str, entry: Entry) -> float:
     """Returns the library's score of an answer to an entry of the task `name`, corrected. May raise on odd text."""
-    if name not in EXACT and _is_same(answer, str(entry["answer"])):
+    oracles = entry["answer"]  # None where a puzzle has many answers
+    if oracles is not None and (answer == oracles or (name not in EXACT and _is_same(answer, str(oracles)))):
         return 1.0
-    if name in ONLY_SAME:
-        return 0.0
-    if name in FORMS and not re.fullmatch(FORMS[name], answer.strip(), re.ASCII):
+    if name in ONLY_SAME or not re.fullmatch(FORMS.get(name, r"(?s:.*)"), answer.strip(), re.ASCII):
         return 0.0
     if name in OUTLINES and OUTLINES[name](answer) != OUTLINES[name](entry["answer"]):
         return 0.0
@@ -160,7 +159,7 @@ anywhere (`1,2`), what is 0.01 off, and any text in game_of_life_halting, becaus
 def _is_same(answer: str, oracles: str) -> bool:
     if (answer.istitle() or oracles.istitle()) and answer.lower() == oracles.lower():
         return True  # a word: not a string of letters, not a sentence
-    return _value(answer) == _value(oracles) is not None
+    return (number := _value(answer)) is not None and number == _value(oracles)
 
 
 # ------------------------------------------------------------------------------------- own scores

@@ -91,6 +91,14 @@ def test_typography_around_an_answer_changes_nothing(name: str) -> None:
             assert (score(name, entry, text) == 1) is (answer == right), text
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize("name", sorted(NO_ORACLE))
+@pytest.mark.parametrize("answer", ["None", "none", "null", "**None**", "0", "zzz"])
+def test_an_entry_without_an_answer_has_none_that_is_the_same(name: str, answer: str) -> None:
+    entry = entry_of(name) | {"answer": None}
+    assert score(name, entry, answer) == 0.0
+
+
 PAYLOADS = ("__import__('os').getcwd()", "[print('PWNED')]", "(lambda: 0).__class__", "[x for x in 'PWNED']")
 
 
