@@ -18,6 +18,7 @@ import numpy as np
 from nemo_prorl.report.texts import shortened, visible
 from nemo_prorl.run_folder.records import TOKENIZER
 from nemo_prorl.run_folder.storage import StepFiles, read_or_skip, step_files
+from nemo_prorl.run_folder.tables import read_table
 
 MAX_TOKENS = 200_000
 """Tokens on the page, which needs up to 30 bytes for each."""
@@ -120,14 +121,12 @@ def _rows(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (step, row) of all rollouts, or of those in `wanted`: step -> (uid, sibling). Skips files that cannot be
     read."""
-    import pyarrow.parquet as pq
-
     names = columns.split()
     for step, path in files.all():
         if wanted is not None and step not in wanted:
             continue
         filters = None if wanted is None else [("uid", "in", {uid for uid, _ in wanted[step]})]
-        read = partial(pq.read_table, columns=names, filters=filters, page_checksum_verification=True)
+        read = partial(read_table, columns=names, filters=filters)
         table = read_or_skip(path, read)
         for row in table.to_pylist() if table is not None else ():
             if wanted is None or (row["uid"], row["sibling"]) in wanted[step]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.run_folder.storage import read_or_refuse, read_or_skip, replacing_file, step_files
+from nemo_prorl.run_folder.storage import read_or_refuse, read_or_skip, step_files
+from nemo_prorl.run_folder.tables import read_table, write_rows
 from nemo_prorl.types import CORRECT, RolloutGroup
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ def write_prompts(
 ) -> None:
     """Writes a row for each prompt of which a rollout was graded, if there is one. Uses the scores before shaping, so
     that they do not depend on the penalties of a stage. folder: "difficulty", or "validations" of a stage."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = []
     for group in groups:
         scores = [member.verdict.score or 0.0 for member in group.members]
@@ -61,9 +59,7 @@ def write_prompts(
             "pass_rate": fmean(score >= CORRECT for score in scores),
         }
         rows.append(row)
-    if rows:
-        with replacing_file(step_files(run_dir, folder).path(step, stage)) as aside:
-            pq.write_table(pa.Table.from_pylist(rows), aside, write_page_checksum=True)
+    write_rows(step_files(run_dir, folder).path(step, stage), rows)
 
 
 def read_difficulty(run_dir: Path) -> pd.DataFrame:
@@ -71,15 +67,13 @@ def read_difficulty(run_dir: Path) -> pd.DataFrame:
     epoch, domain, source, num_rollouts, reward_mean and pass_rate. Skips files that cannot be read. Raises ConfigError
     if there are no files."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     files = step_files(run_dir, "difficulty").all()
     if not files:
         raise ConfigError(
             f"{run_dir} has no difficulty/ with files of steps: write the folder of a run that has trained for a step."
         )
-    read = partial(pq.read_table, page_checksum_verification=True)
-    parts = [part for _, path in files if (part := read_or_skip(path, read)) is not None]
+    parts = [part for _, path in files if (part := read_or_skip(path, read_table)) is not None]
     return (pa.concat_tables(parts) if parts else pa.table({})).to_pandas()
 
 
@@ -103,10 +97,8 @@ def difficulty_metrics(run_dir: Path) -> dict[int, dict[str, float]]:
 def read_rewards(run_dir: Path, stage: str, step: int, column: str = "reward_mean") -> dict[str, float]:
     """Returns uid -> mean reward, or another column, of each held-out prompt in the stage's validation after `step`.
     Raises ConfigError if its file is not there or cannot be read."""
-    import pyarrow.parquet as pq
-
     path = step_files(run_dir, "validations").path(step, stage)
-    read = partial(pq.read_table, columns=["uid", column], page_checksum_verification=True)
+    read = partial(read_table, columns=["uid", column])
     table = read_or_refuse(path, read, "delete the folder of that run, to train it again")
     return dict(zip(table["uid"].to_pylist(), table[column].to_pylist(), strict=True))
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from nemo_prorl.run_folder.metrics_file import METRICS_FILE, append_metrics, read_records, rewind_metrics
-from nemo_prorl.run_folder.storage import read_or_refuse, replace_text, replacing_file, step_files
+from nemo_prorl.run_folder.storage import read_or_refuse, replace_text, step_files
+from nemo_prorl.run_folder.tables import read_table, write_rows
 from nemo_prorl.types import Finish, FloatArray, Rollout, RunState, TokenIds
 from reward.protocol import GradeStatus, ScoreResult
 
@@ -142,23 +143,13 @@ def write_rollouts(
         }
         for request_id, rollout, verdict in rows
     ]
-    _write(step_files(run_dir, "rollouts").path(step, f"rank{rank}"), listed, schema)
+    write_rows(step_files(run_dir, "rollouts").path(step, f"rank{rank}"), listed, schema)
 
 
 def write_trained(run_dir: Path, step: int, rank: int, rows: list[dict[str, Any]]) -> None:
     """Writes what this rank's replica trained on in a step: of each rollout uid, sibling, advantage, old_logprobs [R]
     and limits [R] (bits of TOKEN_LIMITS). The file is complete or absent."""
-    _write(step_files(run_dir, "rollouts/trained").path(step, f"rank{rank}"), rows)
-
-
-def _write(file: Path, rows: list[dict[str, Any]], schema: Any = None) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if rows:
-        with replacing_file(file) as aside:
-            table = pa.Table.from_pylist(rows, schema)
-            pq.write_table(table, aside, compression="zstd", write_page_checksum=True)
+    write_rows(step_files(run_dir, "rollouts/trained").path(step, f"rank{rank}"), rows)
 
 
 def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRollout]:
@@ -170,10 +161,8 @@ def read_rollouts(run_dir: Path, step: int) -> dict[tuple[str, int], RecordedRol
 
 
 def _rollouts_of(path: Path) -> dict[tuple[str, int], RecordedRollout]:
-    import pyarrow.parquet as pq
-
     found = {}
-    for row in pq.read_table(path, page_checksum_verification=True).to_pylist():
+    for row in read_table(path).to_pylist():
         verdict = json.loads(row["verdict"])
         found[row["uid"], row["sibling"]] = RecordedRollout(
             request_id=row["request_id"],
