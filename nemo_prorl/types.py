@@ -277,7 +277,7 @@ class RunState:
     num_resets: int = 0
     last_reset_step: int = 0
     last_reset_update: int = 0
-    """num_updates at the last reset; while both are equal, the policy is the reference."""
+    """num_updates when the policy last became the reference; while both are equal, it is the reference."""
     last_reset_request: str = ""
     """Id of the user's request that led to the last requested reset: its file may still exist after a crash."""
     last_save_request: str = ""

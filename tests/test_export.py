@@ -112,7 +112,7 @@ def test_a_run_is_exported_with_its_card(
     for line in (
         "| run | sums |", "| base model | Base-1B |", "| stage | first |",
         "| step | 20 (20 of this stage) |", "| optimizer updates | 80 |",
-        "| resets of the reference | 2, the last after step 10 |", "| nemo_prorl | commit abc123 |",
+        "| resets | 2, the last after step 10 |", "| nemo_prorl | commit abc123 |",
         "| torch | 2.13.0 |", "| reward | 0.5000 |", "| math/pass_at_1 | 0.2500 |",
         "| num_rollouts | 1,024 |", "## Held-out scores at step 20",
         "| warm | 30 | 8 x 4 | 512 | 2e-06 | 0.0001 | advantage group_std, objective clip |",

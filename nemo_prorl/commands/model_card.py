@@ -33,7 +33,7 @@ def model_card(checkpoint: Path, evaluations: Sequence[Path] = ()) -> str:
         "stage": state["stage"],
         "step": f"{state['step']} ({state['stage_step']} of this stage)",
         "optimizer updates": state["num_updates"],
-        "resets of the reference": f"{state['num_resets']}{last_reset}",
+        "resets": f"{state['num_resets']}{last_reset}",
         "base model": base or "not recorded",
         "nemo_prorl": f"commit {provenance.get('commit', 'unknown')}",
         **provenance.get("versions", {}),

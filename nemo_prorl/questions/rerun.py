@@ -44,7 +44,7 @@ BETWEEN = (
 """Options, and sections of them, on which no number of a step depends, apart from AFTER_ALL."""
 AFTER_ALL = (
     "controller.mode", "controller.kl_spike", "exp_manager.checkpoint_callback_params.monitor",
-    "controller.reset_optimizer",
+    "controller.reset_reference", "controller.reset_optimizer",
 )  # fmt: skip
 """Options on which a step's numbers may depend: the first three decide whether the KL is measured."""
 
@@ -188,7 +188,7 @@ def _repeat_decision(plan: RerunPlan, stepper: Stepper, state: RunState) -> None
         stepper.go_back(state, best)
         stepper.refit(state, canary_limit=float("inf"))
     else:
-        reset_policy(stepper.context.policy, state, optimizer=plan.config.controller.reset_optimizer)
+        reset_policy(stepper.context.policy, state, plan.config.controller)
 
 
 @contextmanager

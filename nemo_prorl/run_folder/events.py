@@ -56,11 +56,10 @@ def events_in(records: Sequence[Mapping[str, Any]]) -> list[Event]:
             cause = "at the start of the stage" if is_new_stage else "asked for by hand"
             if decision.get("action") == "reset" and decision.get("signal") != "request":
                 cause = "by the controller"
-            went_back = f"goes back to step {after[WENT_BACK]} and " if WENT_BACK in after else ""
+            went_back = f" to step {after[WENT_BACK]}" if WENT_BACK in after else ""
             # A stage's reset happens before its first step, a controller's at the end of the step that records it.
             at = int(before["step"]) if is_new_stage else step
-            text = f"the policy {went_back}becomes the reference, {cause}"
-            events.append(Event(at, stage, EventKind.reset, text))
+            events.append(Event(at, stage, EventKind.reset, f"reset{went_back}, {cause}"))
     for before, after in pairwise(record for record in records if PROMPT_MEAN in record):
         if before.get(MEASUREMENT) != after.get(MEASUREMENT):
             text = "validation measures something else from here on (run.log says what): do not compare across it"

@@ -300,10 +300,8 @@ def load_start(policy: Policy, start: StartingPoint, stage: StageConfig) -> RunS
     load_policy(policy, start.checkpoint, num_updates=state.num_updates)
     if start.is_resume:
         return state
-    if stage.reset_reference:
-        reset_policy(policy, state, optimizer=stage.reset_optimizer)
-    elif stage.reset_optimizer:
-        policy.reset_optimizer()
+    if stage.reset_reference or stage.reset_optimizer:
+        reset_policy(policy, state, stage)
     if stage.reset_data:
         state.prompts = {}
     state.stage, state.stage_step, state.outcome = stage.name, 0, ""

@@ -103,17 +103,16 @@ class Stepper:
         )
 
     def go_back(self, state: RunState, checkpoint: Checkpoint) -> None:
-        """Resets the policy to that of an earlier checkpoint, which becomes the reference as well. Collective; the
-        sampler needs a `refit` afterwards. The optimizer is loaded even if its moments are cleared, because it holds
-        the fp32 copies of 16-bit weights."""
-        context, policy = self.context, self.context.policy
+        """Resets the policy to that of an earlier checkpoint. Collective; the sampler needs a `refit` afterwards. The
+        optimizer is loaded even if its moments are cleared, because it holds the fp32 copies of 16-bit weights."""
+        context, policy, what = self.context, self.context.policy, self.context.config.controller
         self.collector.drop_ahead()
         context.sampler.sleep()
         with context.stopwatch.measure("going_back_s"):
             policy.prepare_for_training()
-            policy.load(checkpoint.policy, reference=False, num_updates=state.num_updates)
+            policy.load(checkpoint.policy, reference=not what.reset_reference, num_updates=state.num_updates)
             take_policy_of(state, checkpoint)
-            reset_policy(policy, state, optimizer=context.config.controller.reset_optimizer)
+            reset_policy(policy, state, what)
             policy.finish_training()
 
     def refit(self, state: RunState, *, canary_limit: float) -> Refitted:

@@ -279,7 +279,7 @@ class ProRLTrainer:
             self._finish_saving()
             best = better_checkpoint(self.config, self.state, self._measured, self.ranks, self.log.say)
         if best is None:
-            reset_policy(self.policy, self.state, optimizer=self.config.controller.reset_optimizer)
+            reset_policy(self.policy, self.state, self.config.controller)
             return
         self.stepper.go_back(self.state, best)
         self._measured = self._last_validation()

@@ -21,10 +21,10 @@ from nemo_prorl.types import RunState
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["controller.reset_optimizer=false"], r"controller\.reset_optimizer=false: .* write .*=true\."),
+        (["controller.reset_optimizer=false"], r"controller\.reset_optimizer=false: .* write .*=true, or "),
         (
             ["stage.parent=run1", "stage.reset_optimizer=false"],
-            r"stage\.reset_optimizer=false: a reset begins new factors, .* write stage\.reset_optimizer=true\.",
+            r"stage\.reset_optimizer=false: another reference begins new factors, .* write stage\.reset_optimizer=true",
         ),
         (["+model.megatron.overlap_grad_reduce=true"], r"overlap_grad_reduce=true: .* leave it out\."),
         (["lora.alpha=-1"], r"lora\.alpha=-1"),

@@ -101,6 +101,7 @@ def test_a_step_behind_others_with_other_options_is_refused(resumed: Path) -> No
     ("change", "matters"),
     [
         ({"controller": {"mode": "automatic"}}, True),  # the KL to the reference is measured from here on
+        ({"controller": {"reset_reference": False}}, True),
         ({"controller": {"reset_optimizer": False}}, True),
         ({"stage": {"reset_reference": False}}, True),
         ({"controller": {"cooldown": 3}}, False),

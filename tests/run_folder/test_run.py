@@ -108,10 +108,9 @@ def went_back(record: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "texts"),
     [
-        (by_hand, ["the policy becomes the reference, at the start of the stage",
-                   "the policy becomes the reference, asked for by hand"]),
-        (requested, ["reset: a user asked for it.", "the policy becomes the reference, asked for by hand"]),
-        (went_back, ["the policy goes back to step 20 and becomes the reference, asked for by hand",
+        (by_hand, ["reset, at the start of the stage", "reset, asked for by hand"]),
+        (requested, ["reset: a user asked for it.", "reset, asked for by hand"]),
+        (went_back, ["reset to step 20, asked for by hand",
                      "run2 begins with the weights of step 20 after run1 ended"]),
     ],
 )  # fmt: skip

@@ -176,7 +176,8 @@ def test_each_switch_of_a_stage_resets_its_own_part_only_and_a_resume_resets_not
     assert (policy.weight, policy.reference_weight) == (0.5, 0.5 if resets[0] else 0.25)
     assert policy.events == ["reset optimizer"] * resets[1]
     assert begun.prompts == ({} if resets[2] else {"cursor": 7})
-    assert (begun.num_resets, begun.policy_is_reference) == (resets[0], resets[0])
+    assert begun.policy_is_reference is resets[0]
+    assert (begun.num_resets, begun.last_reset_step) == ((1, 40) if any(resets[:2]) else (0, 0))
     assert (begun.stage, begun.step, begun.num_updates) == ("b", 40, 160)
     assert begun.stage_step == (20 if is_resume else 0)
     seen = begun.recent_prompts, begun.recent_informative, begun.highest_score

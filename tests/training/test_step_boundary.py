@@ -50,18 +50,22 @@ def kl(run: Run) -> dict[int, float]:
 # Resets
 
 
-@pytest.mark.parametrize("optimizer", [True, False])
-def test_a_reset_makes_the_policy_the_reference_and_clears_the_optimizer(
-    tmp_path: Path, optimizer: bool
+@pytest.mark.parametrize(("reference", "optimizer"), [(True, True), (True, False), (False, True)])
+def test_a_reset_makes_the_policy_the_reference_clears_the_optimizer_or_both(
+    tmp_path: Path, reference: bool, optimizer: bool
 ) -> None:
-    controller = replace(EVERY_TWO, reset_optimizer=optimizer)
+    controller = replace(EVERY_TWO, reset_reference=reference, reset_optimizer=optimizer)
     run = Run(tmp_path, num_steps=5, updates_per_step=2, controller=controller, held_out=0)
     run.fit()
     assert [record["num_resets"] for record in run.records] == [0, 0, 1, 1, 2, 2]
     assert run.events.count("reset optimizer") == 2 * optimizer
-    assert (run.state.num_resets, run.state.last_reset_step, run.state.last_reset_update) == (2, 4, 8)
-    assert [step for step, value in kl(run).items() if value == 0.0] == [1, 3, 5], "exactly, and only there"
-    assert all(value > 1e-9 for step, value in kl(run).items() if step in (2, 4))
+    assert (run.state.num_resets, run.state.last_reset_step) == (2, 4), "whatever was reset"
+    assert run.state.last_reset_update == 8 * reference
+    is_reference = [1, 3, 5] if reference else [1]
+    assert [step for step, value in kl(run).items() if value == 0.0] == is_reference, (
+        "exactly, and only there"
+    )
+    assert all(value > 1e-9 for step, value in kl(run).items() if step not in is_reference)
 
 
 def test_the_first_updates_kl_is_exactly_0_though_its_pass_differs_in_the_last_bits(tmp_path: Path) -> None:

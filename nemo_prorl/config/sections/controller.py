@@ -111,14 +111,16 @@ class ControllerConfig:
     mode: ControllerMode = ControllerMode.manual
     """Who decides on resets. manual: the user, as ProRL's authors did; interval: also every controller.interval steps;
     automatic: also the watches. `request-reset` works in every mode."""
+    reset_reference: bool = True
+    """Whether a reset makes the policy the reference (on in ProRL)."""
     reset_optimizer: bool = True
-    """Whether a reset also clears the optimizer's moments (on in ProRL, off in ProRL v2)."""
+    """Whether a reset clears the optimizer's moments (on in ProRL, off in ProRL v2)."""
     interval: int = 0
     """Steps from the last reset, or the start of the stage, to the next, except in mode manual (ProRL v2: 200 to 500);
     0: never."""
     reset_to: ResetTo = ResetTo.current
-    """Which weights become the policy and the reference at a reset. current: the policy's own; best: those of the
-    stage's best checkpoint, with its optimizer moments unless reset_optimizer clears them."""
+    """Which weights the policy has after a reset. current: its own; best: those of the stage's best checkpoint, with
+    its reference and its optimizer moments unless these are reset."""
     cooldown: int = 50
     """Steps after a reset or the start of a stage in which no watch counts, because a reset needs time to help."""
     sampler_mismatch: ControllerAction = ControllerAction.stop
@@ -156,6 +158,11 @@ class ControllerConfig:
     def __post_init__(self) -> None:
         at_least("controller", self, 0, ["interval", "cooldown", "canary_rollouts"])
         at_least("controller", self, 1, ["canary_tokens"])
+        if not (self.reset_reference or self.reset_optimizer):
+            raise ConfigError(
+                "controller.reset_reference=false with controller.reset_optimizer=false leaves a reset nothing to do: "
+                "write true for one of the two."
+            )
         if self.mode is ControllerMode.interval and self.interval == 0:
             raise ConfigError(
                 "controller.mode=interval needs the steps between resets: write controller.interval=300, for example."

@@ -147,14 +147,13 @@ class RunConfig:
 def _check_low_rank(config: RunConfig) -> None:
     """Raises ConfigError for what cannot be combined with low-rank training."""
     lora, stage = f"lora.rank={config.lora.rank}", config.stage
-    kept = [] if config.controller.reset_optimizer else ["controller.reset_optimizer"]
-    if stage.parent and stage.reset_reference and not stage.reset_optimizer:
-        kept.append("stage.reset_optimizer")
-    if kept:
-        raise ConfigError(
-            f"{lora} with {kept[0]}=false: a reset begins new factors, to which the old moments do not belong: write "
-            f"{kept[0]}=true."
-        )
+    resets = {"controller": config.controller} | ({"stage": stage} if stage.parent else {})
+    for name, what in resets.items():
+        if what.reset_reference and not what.reset_optimizer:
+            raise ConfigError(
+                f"{lora} with {name}.reset_optimizer=false: another reference begins new factors, to which the old "
+                f"moments do not belong: write {name}.reset_optimizer=true, or {name}.reset_reference=false."
+            )
     if config.model.megatron.get("overlap_grad_reduce"):
         raise ConfigError(
             f"{lora} with model.megatron.overlap_grad_reduce=true: gradients of the factors are complete only after "

@@ -1,4 +1,4 @@
-"""Carries out a reset: the current policy, or the stage's best checkpoint, becomes policy and reference."""
+"""Carries out a reset of the current policy, or of the stage's best checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nemo_prorl.config import ConfigError, RunConfig
+from nemo_prorl.config import ConfigError, ControllerConfig, RunConfig, StageConfig
 from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import Policy
 from nemo_prorl.run_folder.checkpoints import Checkpoint, by_score, find_checkpoints, is_better, score_kind
@@ -15,14 +15,16 @@ from nemo_prorl.training.checkpoint import is_intact
 from nemo_prorl.types import RunState
 
 
-def reset_policy(policy: Policy, state: RunState, *, optimizer: bool) -> None:
-    """Makes the policy its own reference: ProRL's hard reset (arXiv 2505.24864, section 3.2.1). Weights and learning
-    rate stay. optimizer: whether to clear the optimizer's moments as well."""
-    policy.adopt_as_reference()
-    if optimizer:
+def reset_policy(policy: Policy, state: RunState, what: ControllerConfig | StageConfig) -> None:
+    """Makes the policy its own reference and clears the optimizer's moments, or only one of them, as `what` says: both
+    are ProRL's hard reset (arXiv 2505.24864, section 3.2.1). Weights and learning rate stay."""
+    if what.reset_reference:
+        policy.adopt_as_reference()
+        state.last_reset_update = state.num_updates
+    if what.reset_optimizer:
         policy.reset_optimizer()
     state.num_resets += 1
-    state.last_reset_step, state.last_reset_update = state.step, state.num_updates
+    state.last_reset_step = state.step
 
 
 def take_policy_of(state: RunState, checkpoint: Checkpoint) -> None:

@@ -261,6 +261,10 @@ def test_a_reset_that_really_happened_starts_the_history_afresh(
         (lambda: ControllerConfig(cooldown=-1), "controller.cooldown=-1 is out of range"),
         (lambda: ControllerConfig(sampler_mismatch=ControllerAction.reset), "stop or ignore"),
         (lambda: ControllerConfig(canary_tokens=0), "controller.canary_tokens=0"),
+        (
+            lambda: ControllerConfig(reset_reference=False, reset_optimizer=False),
+            "leaves a reset nothing to do: write true for one",
+        ),
         (lambda: WatchPatienceConfig(futile_resets=0), "controller.patience.futile_resets=0 is out of range"),
         (lambda: WatchLimitsConfig(kl_spike=1.0), "controller.limits.kl_spike=1.0 is out of range"),
         (lambda: WatchLimitsConfig(window=4), "controller.limits.window=4 is out of range"),

@@ -12,6 +12,7 @@ import pytest
 
 from nemo_prorl.config import ControllerConfig, ControllerMode, ResetTo
 from nemo_prorl.run_folder.checkpoints import find_checkpoints
+from nemo_prorl.training.control.resets import reset_policy
 from nemo_prorl.training.trainer import StoppedByController
 from tests.training.conftest import RIGHT, WRONG
 from tests.training.control.controller_runs import only, watched
@@ -90,6 +91,23 @@ def test_policy_and_reference_become_the_best_and_the_run_goes_on(
     history = find_checkpoints(tmp_path)[-1].state.controller
     assert history["since"] == 4, "a later drop is measured against the best"
     assert history["series"]["validation/domain_mean_score"] == [[4, 0.75], [6, 0.5]]
+
+
+def test_a_best_whose_reference_stays_comes_with_its_own(tmp_path: Path) -> None:
+    """Though the reference was another one meanwhile: the KL goes on from where the best was."""
+    run = keep_all(run_with(tmp_path, BEST_AT_2))
+    run.config.controller.reset_reference = False
+
+    def reset(phase: str) -> None:
+        if phase == "sampling" and run.state.step == 3:
+            reset_policy(run.policy, run.state, ControllerConfig())
+
+    run.on_phase = told(run, BEST_AT_2, reset)
+    run.fit()
+    assert weights(run, 4) == weights(run, 2)
+    after = next(c for c in find_checkpoints(tmp_path) if c.state.step == 4).state
+    assert (after.num_resets, after.last_reset_step, after.policy_is_reference) == (2, 4, False)
+    assert run.records[5]["objective/kl_at_sampling"] > 0.0
 
 
 @pytest.mark.parametrize("num_steps", [4, 6])
