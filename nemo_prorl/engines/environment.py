@@ -142,8 +142,12 @@ def set_allocator(*, sampler_tensor_parallel: int) -> None:
     for instead of rounded up to a power of two. Packed passes differ in their number of tokens, so the fixed segments
     that one pass leaves behind often do not fit the next.
 
+    Such host memory must not be cached: torch 2.13 would give a freed block to a request of any size up to the next
+    power of two, which overruns it (https://github.com/pytorch/pytorch/pull/192722).
+
     vLLM switches growing off for its own memory pools. It stays off for engines of several ranks, whose custom
     all-reduce shares memory by CUDA IPC. Has no effect on CPU, or once CUDA is initialised."""
     if has_cuda() and "PYTORCH_ALLOC_CONF" not in os.environ:
         grows = ",expandable_segments:True" if sampler_tensor_parallel == 1 else ""
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", f"pinned_max_round_threshold_mb:1{grows}")
+        exact = "pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1"
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", f"{exact}{grows}")
