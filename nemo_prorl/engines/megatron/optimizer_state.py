@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from nemo_prorl.engines.megatron.core import DistributedOptimizer, MegatronOptimizer
+from nemo_prorl.engines.megatron.pinned import empty_on_host
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -101,7 +102,7 @@ def to_host(
     the model's weights, which the refit still reads."""
     for key, tensor, put in _movable(optimizer, main_copies):
         if key not in kept:
-            kept[key] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            kept[key] = empty_on_host(tensor)
         put(kept[key].copy_(tensor, non_blocking=True))
     if torch.cuda.is_available():
         torch.cuda.synchronize()

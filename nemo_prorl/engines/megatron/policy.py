@@ -22,6 +22,7 @@ from nemo_prorl.engines.megatron.check import check_model, use_transformer_engin
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.low_rank import LowRank
 from nemo_prorl.engines.megatron.microbatch import Feed
+from nemo_prorl.engines.megatron.pinned import empty_on_host
 from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
@@ -239,10 +240,11 @@ class MegatronPolicy:
         return weights.named_weights(self.model, self.architecture)
 
     def adopt_as_reference(self) -> None:
-        """See `engines.interface.Policy`. On CUDA the copy is in pinned memory, as it is sent to the GPU every step."""
-        copies = ((name, p.detach().to("cpu", copy=True)) for name, p in self.model.named_parameters())
-        pinned = self._device.type == "cuda"
-        self._reference = {name: copy.pin_memory() if pinned else copy for name, copy in copies}
+        """See `engines.interface.Policy`. Each tensor's memory is new, since a checkpoint may still be written from
+        the one before, which is freed first if none is."""
+        for name, parameter in self.model.named_parameters():
+            self._reference.pop(name, None)
+            self._reference[name] = empty_on_host(parameter).copy_(parameter.detach())
         self._reference_hash = ""
         self.trainable.restart(self.num_updates)
 
