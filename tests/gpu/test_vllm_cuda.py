@@ -43,7 +43,7 @@ USUAL = {
     "sequences": 1024,
     "cache": "auto",
     "graphs": "FULL_AND_PIECEWISE",
-    "largest graph": 512,
+    "largest graph": 1024,
     "sleeps": False,
     "head": "torch.float32",
     "type": "torch.bfloat16",

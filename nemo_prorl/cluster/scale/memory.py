@@ -22,12 +22,13 @@ CONTEXT_BYTES = 3 * GIB
 """CUDA's context and the workspaces of cuBLAS and cuDNN (experience with other trainers; not measured here)."""
 COMMUNICATOR_BYTES = 0.4 * GIB
 """Buffers of one NCCL communicator (experience: 0.2 to 0.5 GiB with NVLink; not measured here)."""
-FRAGMENTATION, GROWING_FRAGMENTATION = 1.12, 1.05
+FRAGMENTATION, GROWING_FRAGMENTATION = 1.25, 1.05
 """Memory that torch reserves, as a multiple of what is in use, because packed passes vary in their number of tokens
-(experience: 1.10 to 1.25; not measured here). The second applies with expandable_segments, which the trainer sets if
-the sampler has one GPU."""
-CUDA_GRAPH_BYTES = 1 * GIB
-"""vLLM's captured graphs (vLLM prints the true figure when it starts)."""
+(experience: 1.10 to 1.25, the more the longer a run lasts; not measured here). The second applies with
+expandable_segments, which the trainer sets if the sampler has one GPU."""
+CUDA_GRAPH_BYTES = 20.0 * 2**20
+"""vLLM's two captured graphs of one number of sequences: for decoding steps and for others (experience: 24 to 28 MiB
+for 8B; vLLM prints the sum of all when it starts)."""
 PREFILL_TOKENS, PREFILL_TOKENS_SMALL = 16384, 8192
 """vLLM's max_num_batched_tokens for an offline engine on GPUs of 70 GiB and more, except A100, and on others
 (vllm/engine/arg_utils.py, 0.32)."""
@@ -236,6 +237,12 @@ def _num_fitting(case: Case, kv_cache_bytes: float) -> int:
     return int(kv_cache_bytes / kv_bytes_a_token(case.model, case.config) / case.rollout_tokens)
 
 
+def num_graph_sizes(max_sequences: int) -> int:
+    """Returns for how many numbers of sequences vLLM captures graphs: 51 up to 512, and every 16th of more
+    (vllm/config/vllm.py, 0.32)."""
+    return 51 + max(0, -(-(max_sequences - 512) // 16))
+
+
 def num_communicators(case: Case) -> int:
     """Returns the number of NCCL communicators of a rank, one for each group of several ranks: all ranks, the replicas,
     the tensor-parallel ranks, the pipeline, and both ends of a pipeline with a tied embedding; and two of vLLM for an
@@ -335,7 +342,7 @@ def _vllm_parts(case: Case) -> dict[str, float]:
     tokens = PREFILL_TOKENS if is_large else PREFILL_TOKENS_SMALL
     hidden = tokens * each * (3 * model.ffn_size / sampler.tensor_parallel + 4 * model.hidden_size)
     working = max(hidden, sampler.max_sequences * model.vocab_size * LOGIT_BYTES)
-    graphs = 0.0 if sampler.enforce_eager else float(CUDA_GRAPH_BYTES)
+    graphs = 0.0 if sampler.enforce_eager else CUDA_GRAPH_BYTES * num_graph_sizes(sampler.max_sequences)
     cache = given - weights - working - graphs
     longest = sampler.context_tokens * kv_bytes_a_token(model, case.config)
     if cache < longest or _num_fitting(case, cache) < 1:

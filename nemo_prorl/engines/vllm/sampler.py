@@ -42,6 +42,10 @@ from nemo_prorl.engines.tokenizer import stop_ids
 from nemo_prorl.engines.vllm import weight_transfer
 from nemo_prorl.types import Finish, Prompt, Rollout
 
+DEFAULT_LARGEST_GRAPH = 512
+"""Sequences of vLLM's largest CUDA graph on GPUs before Blackwell unless it is told otherwise; steps of more have none
+(vllm/config/vllm.py, 0.32)."""
+
 
 class VllmSampler:
     """See `engines.interface.Sampler`.
@@ -385,6 +389,10 @@ def _settings(config: RunConfig, *, reads_weights: bool, on_cpu: bool) -> dict[s
         "weight_transfer_config": WeightTransferConfig(backend=weight_transfer.BACKEND),
     }
     if not on_cpu:
+        # vLLM captures every 16th size, and refuses a largest one beside sizes that are given.
+        sizes_given = "cudagraph_capture_size" in str(sampler.engine_args)
+        if sampler.max_sequences > DEFAULT_LARGEST_GRAPH and not sizes_given:
+            settings["max_cudagraph_capture_size"] = -(-sampler.max_sequences // 16) * 16
         return settings | {
             "enforce_eager": sampler.enforce_eager,
             "gpu_memory_utilization": sampler.memory_fraction,

@@ -135,11 +135,12 @@ def test_policy_and_sampler_make_room_for_each_other_or_neither_does() -> None:
     assert awake.total("updates") - asleep.total("updates") > 0.4 * 79 * GIB
 
 
-@pytest.mark.parametrize(("eager", "graphs"), [(False, GIB), (True, 0)])
+@pytest.mark.parametrize(("eager", "graphs"), [(False, (51 + 32) * 20 * 2**20), (True, 0)])
 def test_a_sampler_that_slept_has_its_graphs_in_updates_and_no_kv_cache_in_the_refit(
     eager: bool, graphs: int
 ) -> None:
-    """Without CUDA graphs it keeps nothing. The cache is allocated once the weights are loaded."""
+    """Without CUDA graphs it keeps nothing; there are 83 sizes up to 1,024 sequences. The cache is allocated once the
+    weights are loaded."""
     sampler: dict[str, object] = {"enforce_eager": eager}
     awake = memory_of(config(sampler=sampler))
     slept = memory_of(config(sampler=sampler | {"release_memory": True}))
@@ -216,11 +217,11 @@ def test_communicators_are_counted(
 
 
 def test_the_margin_by_hand() -> None:
-    """3 GiB, 0.4 for each of two communicators, and 5 % of what is not vLLM's; 12 % and two more communicators if vLLM
+    """3 GiB, 0.4 for each of two communicators, and 5 % of what is not vLLM's; 25 % and two more communicators if vLLM
     spans two GPUs, because then expandable segments are off."""
     one = memory_of(config())
     two = memory_of(config(sampler={"tensor_parallel": 2}))
-    for memory, fixed, reserved in ((one, 3.8, 1.05), (two, 4.6, 1.12)):
+    for memory, fixed, reserved in ((one, 3.8, 1.05), (two, 4.6, 1.25)):
         parts = memory.phases["passes"]
         others = sum(parts.values()) - parts["vLLM"]
         assert memory.total("passes") == pytest.approx(fixed * GIB + parts["vLLM"] + reserved * others)

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.config import CompilationConfig, VllmConfig
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.cluster.scale.memory import num_graph_sizes
+from nemo_prorl.config import ConfigError, ModelConfig, RunConfig, SamplerConfig
 from nemo_prorl.engines import passthrough
 from nemo_prorl.engines.vllm import sampler as vllm_sampler
 
@@ -55,8 +57,46 @@ def test_everything_that_the_trainer_sets_is_refused(start, monkeypatch, on_cpu)
     monkeypatch.setattr(passthrough, "has_cuda", lambda: not on_cpu)
     monkeypatch.setattr(vllm_sampler, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
     with pytest.raises(Recorded):
-        start("base")
+        start("base", max_sequences=1000)
     assert len(passed) > 12
+    assert on_cpu or "max_cudagraph_capture_size" in passed
     for name in passed:
         with pytest.raises(ConfigError, match=f"sampler.engine_args.{name} (is set by|cannot be set)"):
             start("base", engine_args={name: passed[name]})
+
+
+@pytest.mark.parametrize(
+    ("sequences", "largest"), [(64, 128), (512, 512), (513, 528), (1000, 1008), (1024, 1024)]
+)
+def test_every_number_of_sequences_has_a_graph_and_is_planned_with_one(sequences, largest):
+    """On Hopper, whose largest graph is 512 by default. vLLM itself says which it would capture."""
+    sampler = SamplerConfig(max_prompt_tokens=8, max_response_tokens=8, max_sequences=sequences)
+    settings = vllm_sampler._settings(
+        RunConfig(model=ModelConfig(path="base"), sampler=sampler), reads_weights=False, on_cpu=False
+    )
+    graphs = CompilationConfig(
+        cudagraph_mode="FULL_AND_PIECEWISE",
+        max_cudagraph_capture_size=settings.get("max_cudagraph_capture_size"),
+    )
+    engine: Any = SimpleNamespace(
+        model_config=SimpleNamespace(enforce_eager=False),
+        compilation_config=graphs,
+        scheduler_config=SimpleNamespace(max_num_seqs=sequences, max_num_batched_tokens=16384),
+        uniform_decode_query_len=1,
+        performance_mode="balanced",
+        parallel_config=SimpleNamespace(tensor_parallel_size=1),
+    )
+    VllmConfig._set_cudagraph_sizes(engine)
+    assert graphs.max_cudagraph_capture_size == largest >= sequences
+    assert len(graphs.cudagraph_capture_sizes) <= num_graph_sizes(sequences)
+
+
+@pytest.mark.parametrize(
+    "given", [{"cudagraph_capture_sizes": [8]}, {"compilation_config": {"max_cudagraph_capture_size": 8}}]
+)
+def test_sizes_of_graphs_that_a_user_gives_stay(given):
+    sampler = SamplerConfig(max_prompt_tokens=8, max_response_tokens=8, engine_args=given)
+    settings = vllm_sampler._settings(
+        RunConfig(model=ModelConfig(path="base"), sampler=sampler), reads_weights=False, on_cpu=False
+    )
+    assert "max_cudagraph_capture_size" not in settings
