@@ -131,7 +131,7 @@ def simulate(
         mine: Iterable[list[int]] = _split_over_engines(rows, index, num_engines)
         if scheduling is Scheduling.prompts:
             mine = rows[index::num_engines]
-        engine = _Engine(cost=cost, prompt_tokens=prompt_tokens, num_places=num_places, queue=deque(mine))
+        engine = Engine(cost=cost, prompt_tokens=prompt_tokens, num_places=num_places, queue=deque(mine))
         engine.run()
         engines.append(engine)
     seconds = max(engine.busy_s for engine in engines)
@@ -151,7 +151,9 @@ def _split_over_engines(rows: list[list[int]], engine: int, num_engines: int) ->
 
 
 @dataclass(slots=True, kw_only=True)
-class _Engine:
+class Engine:
+    """One engine, and what it samples."""
+
     cost: DecodeCost
     prompt_tokens: int
     num_places: int
@@ -166,6 +168,8 @@ class _Engine:
     busy_s: float = 0.0
     half_empty_s: float = 0.0
     fullest: int = 0
+    ends_s: list[float] = field(default_factory=list)
+    """When each rollout has ended, in that order; of those that end in one step the shortest comes first."""
 
     def run(self) -> None:
         """Simulates from the first prompt to the end of the last rollout."""
@@ -199,6 +203,7 @@ class _Engine:
         self.half_empty_s += seconds * (2 * num_active < self.fullest)
         self.context_tokens += (end - self.step) * num_active - self.prompt_tokens - length
         self.step = end
+        self.ends_s.append(self.busy_s)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.estimates import fit
+from experiments.estimates.overlap import LIMIT, PASS_TOKENS, TOKEN_S, Rank, ranks_of
 from experiments.estimates.published import ROWS
 from experiments.estimates.tail import (
     Lengths,
@@ -132,6 +133,33 @@ def test_moments_are_those_of_its_draws(mean: float, limit: int) -> None:
     assert drawn.mean() == pytest.approx(mean, rel=0.03)
     assert (drawn**2).mean() == pytest.approx(lengths.mean_square, rel=0.05)
     assert drawn.min() >= 1
+
+
+@pytest.mark.parametrize(
+    ("passes", "sampling", "finish"),
+    [
+        (1.0, 1.0, 12.0),  # the first pass is hidden
+        (0.75, 0.75, 12 + 1 / 3),  # it takes 4/3 s, of which sampling loses a quarter
+        (0.5, 0.5, 13.0),  # it saves a second, and costs one
+        (0.1, 0.9, 13.0),  # 2/9 of it is done in the 20/9 s that sampling takes now instead of 2
+        (1.0, 0.0, 13.0),  # sampling waits for it
+    ],
+)
+def test_passes_beside_sampling_by_hand(passes: float, sampling: float, finish: float) -> None:
+    """A pass of one second may begin after 8 of 10 seconds, two more at the end."""
+    tokens = np.array([1.0, 1.0, 1.0]) / TOKEN_S
+    assert tokens[0] > PASS_TOKENS  # so that each is a pass
+    rank = Rank(ends_s=np.array([8.0, 10.0, 10.0]), tokens=tokens, kept=np.array([True, True, True]))
+    assert rank.finish_s(passes, sampling) == pytest.approx(finish)
+
+
+def test_every_rank_scores_what_its_engine_samples() -> None:
+    lengths = np.random.default_rng(0).integers(1, LIMIT, (6, 16))
+    kept = np.arange(6) % 2 == 0
+    ranks = ranks_of(lengths, kept, COST)
+    assert sum(int(rank.kept.sum()) for rank in ranks) == 16 * 3
+    assert sum(int(rank.tokens.sum()) for rank in ranks) == lengths.sum() + lengths.size * 200
+    assert all((np.diff(rank.ends_s) >= 0).all() and (np.diff(rank.tokens) >= 0).all() for rank in ranks)
 
 
 def test_a_third_of_the_rows_is_held_out() -> None:
