@@ -57,11 +57,15 @@ class Prompt:
     domain: str
     source: str
     text: str
+    """Everything up to the beginning of the answer."""
     token_ids: tuple[int, ...]
+    """Tokens of `text`, and behind them those of `begun`."""
     task: Mapping[str, Any]
     """The grader's input, such as the expected answer; sent to the reward service verbatim."""
     opens_thought: bool = False
     """Whether the text ends inside <think>, so that every response to it begins inside a thought."""
+    begun: str = ""
+    """The beginning of the answer, with which every response begins although the policy does not write it."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """Every column of the prompt's row, for reward functions."""
 
@@ -91,6 +95,7 @@ class Rollout(RolloutTokens):
     sibling: int
     """Index of this rollout in its group, 0 .. n - 1."""
     text: str
+    """The whole answer: what the prompt has begun, and what the policy has added."""
     finish: Finish
     policy_version: int
     """Number of optimizer updates that made the weights that sampled it."""

@@ -35,6 +35,8 @@ class FileLengths:
     """Rows that a run may draw from; `lengths` has as many entries, or fewer if only a sample was tokenized."""
     lengths: tuple[int, ...]
     """Tokens of the rendered prompts."""
+    num_begun: int = 0
+    """How many of these begin the answer."""
 
 
 def with_prompt_files(
@@ -67,8 +69,10 @@ def prompt_lengths(config: RunConfig, tokenizer: Tokenizer) -> list[FileLengths]
     files += [(path, config.validation.max_prompts or sys.maxsize) for path in config.data.validation]
     found = []
     for file, most in ((RowFile(Path(path)), most) for path, most in files):
-        lengths = tuple(len(render(row, tokenizer).token_ids) for _, row in file.sample(most))
-        found.append(FileLengths(path=file.name, num_rows=len(file), lengths=lengths))
+        prompts = [render(row, tokenizer) for _, row in file.sample(most)]
+        lengths = tuple(len(prompt.token_ids) for prompt in prompts)
+        num_begun = sum(bool(prompt.begun) for prompt in prompts)
+        found.append(FileLengths(path=file.name, num_rows=len(file), lengths=lengths, num_begun=num_begun))
     return found
 
 
@@ -103,8 +107,8 @@ def held_out(config: RunConfig, tokenizer: Tokenizer) -> list[Prompt]:
 
 
 def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
-    """Says in one line what the limit leaves out of each file; as a warning if a file loses more than half. Raises
-    ConfigError if nothing is left of a file."""
+    """Says in one line what the limit leaves out of each file, as a warning if a file loses more than half, and how
+    many prompts begin the answer. Raises ConfigError if nothing is left of a file."""
     bound = f"sampler.max_prompt_tokens={max_prompt_tokens}"
     losses, is_warning = list[str](), False
     for file in files:
@@ -119,8 +123,12 @@ def left_out(files: Sequence[FileLengths], max_prompt_tokens: int) -> str:
         if lost:
             losses.append(f"{loss} (the longest has {max(file.lengths):,} tokens)")
         is_warning |= lost > looked_at / 2
-    if losses:
-        return f"{'warning: ' * is_warning}Prompts longer than {bound} are left out: {', '.join(losses)}."
     num_prompts = sum(len(file.lengths) for file in files)
+    num_begun = sum(file.num_begun for file in files)
+    begun = f" {num_begun:,} of {num_prompts:,} prompts begin the answer." if num_begun else ""
+    if losses:
+        return (
+            f"{'warning: ' * is_warning}Prompts longer than {bound} are left out: {', '.join(losses)}.{begun}"
+        )
     where = f"{len(files)} file{'s' if len(files) > 1 else ''}"
-    return f"None of {num_prompts:,} prompts in {where} is longer than {bound}."
+    return f"None of {num_prompts:,} prompts in {where} is longer than {bound}.{begun}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.rows import Row
+from nemo_prorl.data.rows import Row, split_answer
 from reward.extract import joined_boxes
 from reward.protocol import DOMAINS
 from reward.rows import ANSWER_DOMAINS, BadLabel, NoAnswer, domain_and_task, with_answer_text
@@ -176,8 +176,8 @@ def _as_bad_record(error: BadRecord | BadLabel, layout: ColumnLayout) -> BadReco
 
 
 def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:
-    """The conversation up to the model's turn, of a text, a list of messages, or the JSON text of such a list. The text
-    of a message may be in parts of type text."""
+    """The conversation that the model goes on with, of a text, a list of messages, or the JSON text of such a list. The
+    text of a message may be in parts of type text."""
     if isinstance(value, str):
         value = _turns(value) or [{"role": "user", "content": value}]
     if not isinstance(value, list | tuple) or not value:
@@ -193,12 +193,8 @@ def _messages(value: Any, column: str) -> tuple[dict[str, str], ...]:
         if not isinstance(role, str) or not isinstance(content, str):
             raise BadRecord(f"has a message in {column} without a role and a content that are text")
         messages.append({"role": role, "content": content})
-    if not any(message["content"].strip() for message in messages):
+    if not any(message["content"].strip() for message in split_answer(messages)[0]):
         raise BadRecord(f"has an empty {column}")
-    if messages[-1]["role"] == "assistant":
-        raise BadRecord(
-            f"has a {column} that ends with an assistant's turn, which the model is to write: take it out"
-        )
     return tuple(messages)
 
 

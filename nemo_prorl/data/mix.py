@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.difficulty import RowHistory
-from nemo_prorl.data.rows import FileContent, Row, RowFile, check_distinct, read_content
+from nemo_prorl.data.rows import FileContent, Row, RowFile, check_distinct, read_content, split_answer
 from nemo_prorl.types import Prompt, RolloutGroup
 from reward.extract import THINK_START, is_open_thought
 
@@ -31,9 +31,13 @@ class Tokenizer(Protocol):
 
 
 def render(row: Row, tokenizer: Tokenizer, *, visit: int = 0) -> Prompt:
-    """Renders the row with the model's chat template, ready for the assistant's turn. Raises ConfigError when the
-    template refuses the messages, as some do with a system turn."""
-    messages = [dict(message) for message in row.messages]
+    """Renders the row with the model's chat template, ready for the assistant's turn, and appends the answer that the
+    row begins. Raises ConfigError when the template refuses the messages, as some do with a system turn.
+
+    The template never sees that answer. It would drop or add a thought (DeepSeek-R1-Distill, Qwen3) or trim it (Llama
+    3), and the policy, which samples after the generation prompt, has written none of its answers so."""
+    asked, begun = split_answer(row.messages)
+    messages = [dict(message) for message in asked]
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except TemplateError as error:
@@ -41,14 +45,20 @@ def render(row: Row, tokenizer: Tokenizer, *, visit: int = 0) -> Prompt:
             f"the model's chat template cannot render {row.uid} ({' '.join(str(error).split())}): correct the "
             "template, or the row's messages."
         ) from None
+    opens_thought = THINK_START in text and _opens_thought(messages, text, tokenizer)
+    if opens_thought:  # which an answer that was written for another template repeats
+        begun = begun.removeprefix(text[text.rindex(THINK_START) :])
+    # Apart, because no token that the policy writes spans the end of the generation prompt.
+    token_ids = [part for each in (text, begun) for part in tokenizer.encode(each, add_special_tokens=False)]
     return Prompt(
         uid=f"{row.uid}#{visit}",
         domain=row.domain,
         source=row.source,
         text=text,
-        token_ids=tuple(tokenizer.encode(text, add_special_tokens=False)),
+        token_ids=tuple(token_ids),
         task=row.task,
-        opens_thought=THINK_START in text and _opens_thought(messages, text, tokenizer),
+        opens_thought=opens_thought,
+        begun=begun,
         columns=row.columns,
     )
 

@@ -67,6 +67,13 @@ class Row:
         return {**columns, "messages": [dict(message) for message in self.messages], **self.extra}
 
 
+def split_answer(messages: Sequence[Mapping[str, str]]) -> tuple[Sequence[Mapping[str, str]], str]:
+    """Returns what is asked, and the beginning of the answer: the last turn if it is the assistant's, else empty."""
+    if messages and messages[-1]["role"] == "assistant":
+        return messages[:-1], messages[-1]["content"]
+    return messages, ""
+
+
 def table_of(rows: Iterable[Row]) -> pa.Table:
     """Returns the documented columns of these rows."""
     listed = [
@@ -228,7 +235,7 @@ class RowFile:
         where = f"data file {self.name}, row {index} ({columns['uid']})"
         messages = columns["messages"]
         is_whole = all(m and m["role"] is not None and m["content"] is not None for m in messages)
-        if not (is_whole and any(m["content"] for m in messages)):
+        if not (is_whole and any(m["content"] for m in split_answer(messages)[0])):
             raise ConfigError(f"{where} has no messages with role and content: correct it, or leave it out.")
         try:
             task = json.loads(columns["task"], parse_constant=_no_number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from nemo_prorl.data.batch import (
     token_batch,
     train_batch,
 )
+from nemo_prorl.data.mix import render
 from nemo_prorl.types import (
     Finish,
     PreparedRollout,
@@ -22,6 +25,7 @@ from nemo_prorl.types import (
     Rollout,
     TrainBatch,
 )
+from tests.data.conftest import CharacterTokenizer, make_row
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=7)
 """(prompt tokens, response tokens) of each rollout."""
@@ -55,6 +59,14 @@ def row(num_prompt_tokens: int, num_response_tokens: int, index: int) -> Trainin
         reference_logprobs=made.sampler_logprobs - 200,
     )
     return TrainingRow(key=(index, 0), rollout=prepared, advantage=float(index), policy_version=0)
+
+
+def test_a_begun_answer_is_out_of_the_loss() -> None:
+    turns = ({"role": "user", "content": "?"}, {"role": "assistant", "content": "It "})
+    prompt = render(make_row("a", messages=turns), CharacterTokenizer())
+    tokens = token_batch([replace(rollout(0, 2), prompt=prompt, token_ids=np.array([*map(ord, "is")]))])
+    assert "".join(map(chr, tokens.token_ids_BT[0])) == "<u>?<a>It is"
+    assert tokens.response_mask_BT.tolist() == [[False] * len("<u>?<a>It ") + [True, True]]
 
 
 def per_token(batch: TrainBatch) -> dict[str, np.ndarray]:

@@ -106,8 +106,24 @@ def test_lengths_are_those_of_a_sample_of_each_training_file_and_of_all_that_is_
         ]
 
 
-def made(path: str, lengths: list[int], num_rows: int = 0) -> FileLengths:
-    return FileLengths(path=path, num_rows=num_rows or len(lengths), lengths=tuple(lengths))
+def made(path: str, lengths: list[int], num_rows: int = 0, num_begun: int = 0) -> FileLengths:
+    return FileLengths(
+        path=path, num_rows=num_rows or len(lengths), lengths=tuple(lengths), num_begun=num_begun
+    )
+
+
+def test_begun_answers_are_counted_and_belong_to_the_prompt(
+    tmp_path: Path, tokenizer: CharacterTokenizer
+) -> None:
+    asked = make_row("a").messages
+    begun = [make_row(str(i), messages=(*asked, {"role": "assistant", "content": "x" * i})) for i in range(3)]
+    write_rows(tmp_path / "a.parquet", begun)
+    (found,) = prompt_lengths(config_of([str(tmp_path / "a.parquet")], 0), tokenizer)
+    assert (found.lengths, found.num_begun) == (tuple(1 + FRAME_TOKENS + i for i in range(3)), 2)
+    said = "1,002 of 1,203 prompts begin the answer."
+    files = [made("a", [1] * 1200, num_begun=1000), made("b", [1, 1, 9], num_begun=2)]
+    for limit in (8, 9):  # whether or not one is too long
+        assert left_out(files, limit).endswith(f". {said}")
 
 
 def test_the_line_when_nothing_is_left_out() -> None:

@@ -61,6 +61,12 @@ def test_every_layout_of_a_problem_is_the_same_row(values: dict[str, Any]) -> No
     )
 
 
+def test_a_conversation_may_end_with_the_beginning_of_the_answer() -> None:
+    begun = {"role": "assistant", "content": " Two and\n"}
+    for column in ("messages", "prompt"):
+        assert converted({column: [*ASKED, begun], "answer": "4"}).messages == (*ASKED, begun)
+
+
 def test_verls_own_columns_say_source_split_and_the_system_turn() -> None:
     row = converted(VERL)
     assert (row.source, row.split, row.domain, row.task) == ("openai/gsm8k", "test", "math", {"answer": "4"})
@@ -147,7 +153,7 @@ def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[st
             {"messages": [{"role": "user", "content": [{"type": "image", "image": "x"}]}], "answer": "4"},
             "without a role and a content",
         ),
-        ({"messages": [*ASKED, {"role": "assistant", "content": "4"}], "answer": "4"}, "assistant's turn"),
+        ({"messages": [{"role": "assistant", "content": "4"}], "answer": "4"}, "has an empty messages"),
         ({"prompt": "?", "answer": None}, "has no answer"),
         ({"prompt": "?", "answer": ""}, "has no answer"),
         ({"prompt": "?", "answer": float("nan")}, "has no answer"),

@@ -1,10 +1,15 @@
-"""Tests whether a prompt opens a thought, which depends on what its chat template adds and not on the question."""
+"""Tests of prompts with published chat templates: whether one opens a thought, which depends on what its template adds
+and not on the question, and how a begun answer follows."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from nemo_prorl.data.mix import render
+from nemo_prorl.data.rows import Row
 from tests import chat_templates
 from tests.chat_templates import tokenizer_with
 from tests.data.conftest import make_row
@@ -52,3 +57,52 @@ def test_earlier_turns_do_not_decide_either(name: str) -> None:
     )
     prompt = render(make_row("a", messages=messages), tokenizer_with(getattr(chat_templates, name)))
     assert prompt.opens_thought is TEMPLATES[name][0]
+
+
+class ByteTokenizer:
+    """A published template, and a token for each byte of UTF-8."""
+
+    def __init__(self, name: str) -> None:
+        self._rendering = tokenizer_with(getattr(chat_templates, name))
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> str:
+        return str(self._rendering.apply_chat_template(conversation, **options))
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        assert not add_special_tokens
+        return list(text.encode())
+
+
+def begun_by(text: str) -> Row:
+    return make_row("a", messages=(*make_row("a", "3 + 4?").messages, {"role": "assistant", "content": text}))
+
+
+ANSWERS = ("Seven", " \n Seven, or \n", "We add.</think>\n\nIt is", "<think>We", "</think>", "π<|im_end|>")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_an_answer_goes_on_unchanged_after_what_begins_every_answer(name: str) -> None:
+    tokenizer = ByteTokenizer(name)
+    plain = render(make_row("a", "3 + 4?"), tokenizer)
+    for text in ANSWERS:
+        prompt = render(begun_by(text), tokenizer)
+        assert (prompt.text, prompt.begun, prompt.opens_thought) == (plain.text, text, plain.opens_thought)
+        assert bytes(prompt.token_ids).decode() == plain.text + text
+    nothing = render(begun_by(""), tokenizer)
+    assert replace(nothing, columns={}) == replace(plain, columns={})
+
+
+@pytest.mark.parametrize(
+    "name", ["QWEN2_5", "QWEN3", "LLAMA3", "MISTRAL", "PHI4", "PHI4_MINI", "PHI4_REASONING"]
+)
+def test_it_is_the_continued_turn_of_transformers_where_templates_neither_think_nor_trim(name: str) -> None:
+    row, tokenizer = begun_by("It is seven, or"), ByteTokenizer(name)
+    prompt = render(row, tokenizer)
+    continued = tokenizer.apply_chat_template(row.messages, tokenize=False, continue_final_message=True)
+    assert prompt.text + prompt.begun == continued
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_thought_that_the_template_has_opened_is_not_opened_again(name: str) -> None:
+    begun = render(begun_by("<think>\nWe add."), ByteTokenizer(name)).begun
+    assert begun == ("We add." if TEMPLATES[name][0] else "<think>\nWe add.")

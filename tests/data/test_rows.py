@@ -23,6 +23,7 @@ from nemo_prorl.data.rows import (
     check_distinct,
     names_of_sources,
     read_content,
+    split_answer,
     write_rows,
 )
 from nemo_prorl.run_folder.storage import replacing_file
@@ -44,7 +45,9 @@ ROWS = st.lists(
         domain=TEXT,
         source=TEXT,
         split=TEXT,
-        messages=st.lists(MESSAGE, min_size=1, max_size=3).map(tuple),
+        messages=st.lists(MESSAGE, min_size=1, max_size=3)
+        .map(tuple)
+        .filter(lambda turns: split_answer(turns)[0]),
         task=st.dictionaries(TEXT, JSON, max_size=3),
     ),
     min_size=1,
@@ -162,6 +165,8 @@ def test_a_task_that_is_no_json_object_names_its_row(tmp_path: Path) -> None:
     [
         [],
         [{"role": "user", "content": ""}],
+        [{"role": "assistant", "content": "It is"}],
+        [{"role": "user", "content": ""}, {"role": "assistant", "content": "It is"}],
         [{"role": "user", "content": None}],
         [{"role": None, "content": "2+2?"}],
         [None],

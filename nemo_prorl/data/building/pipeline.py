@@ -21,7 +21,7 @@ from nemo_prorl.config import ConfigError, DataBuildConfig
 from nemo_prorl.data.building import load, overlap
 from nemo_prorl.data.building.source import Candidate, Ledger, NoRow, Source, Submit, get, sources
 from nemo_prorl.data.building.verify import verify
-from nemo_prorl.data.rows import Row, RowFile, read_content, write_rows
+from nemo_prorl.data.rows import Row, RowFile, read_content, split_answer, write_rows
 from nemo_prorl.run_folder.storage import read_or_refuse, replacing_folder
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ def _drop_known(
 
 def _asks(row: Row) -> str:
     """Returns the text by which two rows are recognised as the same question."""
-    return overlap.identity(str(row.messages[-1]["content"]))
+    return overlap.identity(split_answer(row.messages)[0][-1]["content"])
 
 
 def _splits(kept: Sequence[Candidate], source: Source, options: DataBuildConfig) -> dict[str, list[Row]]:

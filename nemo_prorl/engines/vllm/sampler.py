@@ -260,8 +260,10 @@ class VllmSampler:
             raise RuntimeError(
                 f"The sampler got NaN log-probabilities from policy version {self._policy_version}."
             )
+        # Decoded together: a decoder of SentencePiece drops the space of the first token.
+        begun = self._tokenizer.encode(prompt.begun, add_special_tokens=False)
         text = self._tokenizer.decode(
-            [token for token in completion.token_ids if token not in self._stop_ids],
+            [*begun, *(token for token in completion.token_ids if token not in self._stop_ids)],
             skip_special_tokens=False,
             clean_up_tokenization_spaces=False,
         )

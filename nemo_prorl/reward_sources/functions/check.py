@@ -60,7 +60,7 @@ def try_functions(reward: RewardConfig, prompts: Sequence[Prompt]) -> list[str]:
             request = ScoreRequest(
                 request_id=f"try/{prompt.uid}",
                 domain=prompt.domain,
-                response=f"Easy.\n{THINK_END}\n\n{text}" if prompt.opens_thought else text,
+                response=prompt.begun + (f"Easy.\n{THINK_END}\n\n" if prompt.opens_thought else "") + text,
                 in_thought=prompt.opens_thought,
                 task=prompt.task,
             )

@@ -141,9 +141,11 @@ def test_a_function_is_called_once_with_right_answers_in_three_forms(
     assert capfd.readouterr().err.count("called with 12") == 1
     exact = "def score(responses, task): return [r == t['answer'] for r, t in zip(responses, task)]"
     assert "returned 1, 1, 1, 1 for responses such as '0', and 0, 0, 0, 0 for" in tried(tmp_path, exact)
-    thinking = [dataclasses.replace(a_prompt(number), opens_thought=True) for number in range(2)]
+    thinking = [
+        dataclasses.replace(a_prompt(number), opens_thought=True, begun="So. ") for number in range(2)
+    ]
     found = tried(tmp_path, RIGHT, *thinking)
-    assert r"and 1, 1 for responses such as 'Easy.\n</think>\n\n\\boxed{0}', and 0, 0 for" in found
+    assert r"and 1, 1 for responses such as 'So. Easy.\n</think>\n\n\\boxed{0}', and 0, 0 for" in found
     others = [a_prompt(0), a_prompt(1, level=3)]
     assert "1 prompt(s), returned 0 for" in tried(tmp_path, RIGHT, *others), "a call has rows of one kind"
 
