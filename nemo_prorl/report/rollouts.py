@@ -53,13 +53,17 @@ def read_recorded(run_dir: Path) -> dict[str, Any] | None:
         tokenizer = Tokenizer.from_file(str(run_dir / TOKENIZER))
     except Exception:  # the library raises Exception itself
         tokenizer = None
-    for step, row in _rows(files, "uid sibling source prompt text token_ids logprobs", wanted):
+    for step, row in _rows(files, "uid sibling source prompt begun text token_ids logprobs", wanted):
         prompt, one = wanted[step][row["uid"], row["sibling"]]
-        prompt |= {"source": row["source"], "text": shortened(row["prompt"])}
+        prompt |= {
+            "source": row["source"],
+            "text": shortened(row["prompt"]),
+            "begun": shortened(row["begun"]),
+        }
         if tokenizer is None:
-            one["tokens"] = [shortened(row["text"])]
+            one["tokens"] = [shortened(row["text"].removeprefix(row["begun"]))]
         else:
-            one["tokens"] = token_texts(tokenizer, row["token_ids"], row["prompt"])
+            one["tokens"] = token_texts(tokenizer, row["token_ids"], row["prompt"] + row["begun"])
             one["sampler"] = _numbers(row["logprobs"])
     columns = "uid sibling advantage old_logprobs limits"
     for step, row in _rows(step_files(run_dir, "rollouts/trained"), columns, wanted):

@@ -47,7 +47,8 @@ def _worst_of_prompts(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _response(record: Mapping[str, Any]) -> dict[str, Any]:
-    tokens = f"{record['num_tokens']:,} tokens{'' if record['finish'] == 'stop' else ', not ended'}"
+    begun = " after a begun answer" if record.get("begun") else ""
+    tokens = f"{record['num_tokens']:,} tokens{begun}{'' if record['finish'] == 'stop' else ', not ended'}"
     parts = (f"{name} {value:g}" for name, value in record.get("parts", {}).items())
     text = shortened(record["response"])
     return {**record, "note": "; ".join([tokens, *parts]), "text": text}

@@ -120,7 +120,8 @@ def write_rollouts(
     schema = pa.schema(
         [
             ("request_id", pa.string()), ("uid", pa.string()), ("sibling", pa.int32()),
-            ("domain", pa.string()), ("source", pa.string()), ("prompt", pa.string()), ("num_tokens", pa.int32()),
+            ("domain", pa.string()), ("source", pa.string()), ("prompt", pa.string()), ("begun", pa.string()),
+            ("num_tokens", pa.int32()),
             ("token_ids", pa.list_(pa.int32())), ("logprobs", pa.list_(pa.float32())), ("text", pa.string()),
             ("finish", pa.string()), ("policy_version", pa.int64()), ("verdict", pa.string()),
         ]
@@ -133,6 +134,7 @@ def write_rollouts(
             "domain": rollout.prompt.domain,
             "source": rollout.prompt.source,
             "prompt": rollout.prompt.text,
+            "begun": rollout.prompt.begun,
             "num_tokens": len(rollout.token_ids),
             "token_ids": np.asarray(rollout.token_ids, np.int32),
             "logprobs": rollout.sampler_logprobs,

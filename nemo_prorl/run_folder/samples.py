@@ -67,6 +67,7 @@ def as_record(sample: GradedText) -> dict[str, Any]:
         "source": prompt.source,
         "sibling": rollout.sibling,
         "prompt": prompt.text,
+        **({"begun": prompt.begun} if prompt.begun else {}),
         "response": sample.text,
         "score": member.verdict.score,
         "verdict": member.verdict.verdict,

@@ -50,6 +50,7 @@ def write_recorded(
     answer: Answer = plain_answer,
     with_tokenizer: bool = True,
     question: str = "What is 17 + 25? Think, then write 'The answer is N.'",
+    begun: str = "",
 ) -> None:
     """Writes the rollouts of all steps. Prompt 0 comes at every step, the others at one; each third response is not
     trained on, and each fifth token of each second one is clipped."""
@@ -61,7 +62,7 @@ def write_recorded(
         for number in (0, *range(step, num_prompts, max(steps))):
             prompt = Prompt(
                 uid=f"sums/{number}#{step}", domain=DOMAINS[number // 2 % 2], source="sums", token_ids=(1,), task={},
-                text=f"<user>Question 1{number}: {question}<assistant>",
+                text=f"<user>Question 1{number}: {question}<assistant>", begun=begun,
             )  # fmt: skip
             for sibling in range(num_siblings):
                 text, score = answer(number, step, sibling)
@@ -69,7 +70,7 @@ def write_recorded(
                 logprobs = -rng.exponential(0.6, len(ids)).astype(np.float32)
                 rollout = Rollout(
                     prompt=prompt, sibling=sibling, token_ids=np.array(ids, np.int32), sampler_logprobs=logprobs,
-                    text=text, finish=Finish.length if sibling == 3 else Finish.stop, policy_version=step,
+                    text=begun + text, finish=Finish.length if sibling == 3 else Finish.stop, policy_version=step,
                 )  # fmt: skip
                 status = GradeStatus.infra_error if score is None else GradeStatus.graded
                 name = f"{number}-{step}-{sibling}"

@@ -21,7 +21,7 @@ from nemo_prorl.report.texts import visible
 from nemo_prorl.run_folder.records import TOKENIZER, read_rollouts
 from nemo_prorl.run_folder.storage import step_files
 from tests.report.browser import CHROMIUM, Browser
-from tests.report.made_up_rollouts import IMAGE, byte_tokenizer, write_recorded
+from tests.report.made_up_rollouts import IMAGE, byte_tokenizer, plain_answer, write_recorded
 from tests.report.made_up_runs import write_run
 
 HOSTILE = f"</script><script>hacked=1</script>{IMAGE}\u202eevil\u2066\x00 שלום 😀 &lt;b&gt;"
@@ -63,6 +63,19 @@ def test_every_token_has_its_text_and_its_numbers(tmp_path: Path) -> None:
             np.testing.assert_allclose(one["trainer"], of_update["old_logprobs"], atol=5.1e-5)
             assert (one["limits"], one["advantage"]) == (of_update["limits"], of_update["advantage"])
     assert found == {}
+
+
+def test_a_begun_answer_is_shown_once_and_is_none_of_the_tokens(tmp_path: Path) -> None:
+    write_recorded(tmp_path / "plain")
+    write_recorded(tmp_path / "begun", begun=HOSTILE)
+    plain, begun = read_recorded(tmp_path / "plain"), read_recorded(tmp_path / "begun")
+    assert plain is not None
+    assert begun is not None
+    assert [one.pop("begun") for one in plain["prompts"]] == [""] * len(plain["prompts"])
+    assert [one.pop("begun") for one in begun["prompts"]] == [visible(HOSTILE)] * len(plain["prompts"])
+    assert begun == plain
+    (tmp_path / "begun" / TOKENIZER).unlink()
+    assert shown(tmp_path / "begun")["sums/0", 2, 0]["tokens"] == [plain_answer(0, 2, 0)[0]]
 
 
 def test_a_prompt_has_the_mean_of_all_its_rollouts_at_each_step(tmp_path: Path) -> None:
@@ -237,7 +250,7 @@ SEEN = """(() => {
     hacked: window.hacked ?? 0, images: document.images.length, scripts: document.scripts.length,
     letters: [..."שלום"].map((letter) => [...document.querySelectorAll(".responses article:first-child .tokens span")]
       .find(({ textContent }) => textContent === letter)?.getBoundingClientRect().left),
-    token: texts("#token")[0], prompt: texts(".prompt")[0],
+    token: texts("#token")[0], prompt: texts(".prompt"),
     wide: [...document.querySelectorAll(".tokens")].some((one) => one.scrollWidth > one.clientWidth),
   };
 })()"""
@@ -263,7 +276,7 @@ OUTCOMES: dict[str, Callable[[dict[str, Any]], bool]] = {
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
-    write_recorded(tmp_path / "run", answer=hostile, question=HOSTILE)
+    write_recorded(tmp_path / "run", answer=hostile, question=HOSTILE, begun=HOSTILE)
     assert report.main([str(tmp_path / "run"), "--no-pictures"]) == 0
     main = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert '<a href="report/rollouts.html">' in main
@@ -301,7 +314,7 @@ def test_a_browser_shows_hostile_rollouts_as_text_and_filters_them(tmp_path: Pat
         seen = found[view]
         assert seen["needed"] <= seen["width"]
         assert not seen["wide"]
-        assert seen["prompt"] == visible(f"<user>Question 10: {HOSTILE}<assistant>")
+        assert seen["prompt"] == [visible(f"<user>Question 10: {HOSTILE}<assistant>"), visible(HOSTILE)]
         # Without what all prompts begin and end with.
         assert sorted(seen["labels"]) == ["10", "12", "14", "16"]
         assert (seen["hacked"], seen["images"], seen["scripts"]) == (0, 0, 2)

@@ -50,6 +50,12 @@ def test_a_wrong_response_is_shown_first(tmp_path: Path) -> None:
     assert shown == [["b2", "b3"], ["a0", "a0"]]
 
 
+def test_a_response_to_a_begun_answer_says_so(tmp_path: Path) -> None:
+    write_samples(tmp_path, 0, {"uid": "a"}, {"uid": "b", "begun": "se"})
+    notes = [one["responses"][0]["note"] for one in read_conversations(tmp_path)]
+    assert notes == ["7 tokens", "7 tokens after a begun answer"]
+
+
 def test_a_long_response_keeps_its_beginning_and_its_answer(tmp_path: Path) -> None:
     write_samples(tmp_path, 0, {"uid": "a", "response": "b" * HEAD + "x" * 12_345 + "e" * TAIL})
     text = read_conversations(tmp_path)[0]["responses"][0]["text"]

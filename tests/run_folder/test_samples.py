@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from nemo_prorl.run_folder.metrics_file import read_metrics
 from nemo_prorl.run_folder.samples import (
     GradedText,
+    as_record,
     gather_samples,
     write_samples,
 )
@@ -41,6 +43,8 @@ def test_a_record_tells_what_was_asked_what_was_answered_and_what_it_was_worth(t
     member = group.members[0]
     text = 'two\u2028lines\x85of "text"\n'
     write_samples(tmp_path, "main", 4, [GradedText(member=member, text=text)])
+    begun = replace(member, rollout=replace(member.rollout, prompt=replace(group.prompt, begun="two")))
+    assert as_record(GradedText(member=begun, text=text))["begun"] == "two"
     assert kept(tmp_path) == {
         4: [
             {
