@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,11 +106,8 @@ class Conversion:
         if reading.refusal:
             raise ConfigError(f"data file {name}: {reading.refusal}.")
         rows = [row for row in reading.rows if isinstance(row, Row)]
-        table = table_of(rows)
-        for column in dict.fromkeys(key for row in rows for key in row.extra):
-            table = table.append_column(_storable(column), _column([row.extra.get(column) for row in rows]))
         metadata = {DESCRIPTION: reading.sentence.encode(), CONVERTED_FROM: name.encode()}
-        write_table(path, table.replace_schema_metadata(metadata))
+        write_table(path, table_of(rows).replace_schema_metadata(metadata))
         return path, _description(path)
 
 
@@ -229,30 +225,6 @@ def _read(
         sentence=f"{name}{taken}: {num_rows}, {layout}, {_described(whole, needs_answer)}",
         rows=tuple(rows),
     )
-
-
-def _column(values: Sequence[Any]) -> pa.Array:
-    """Returns a column: values of one type stay as they are, others become text, as JSON knows no types of columns."""
-    with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
-        if not _is_empty((array := pa.array(values)).type):
-            return array
-    texts = [one if isinstance(one, str | None) else json.dumps(one, default=str) for one in values]
-    return pa.array([text and _storable(text) for text in texts], type=pa.string())
-
-
-def _storable(text: str) -> str:
-    """Returns a text with `?` for halves of characters, which UTF-8 cannot hold."""
-    return text.encode(errors="replace").decode()
-
-
-def _is_empty(kind: pa.DataType) -> bool:
-    """Returns whether a type contains an object without fields, which Parquet cannot store, or only null, about which
-    readers disagree."""
-    if pa.types.is_struct(kind):
-        return kind.num_fields == 0 or any(_is_empty(field.type) for field in kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _is_empty(kind.value_type)
-    return bool(pa.types.is_null(kind))
 
 
 def _described(rows: Sequence[Row], needs_answer: bool) -> str:

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,12 +75,39 @@ def split_answer(messages: Sequence[Mapping[str, str]]) -> tuple[Sequence[Mappin
     return messages, ""
 
 
-def table_of(rows: Iterable[Row]) -> pa.Table:
-    """Returns the documented columns of these rows."""
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Returns the documented columns of these rows, and after them the further ones."""
     listed = [
         {**row.columns, "task": json.dumps(row.task, ensure_ascii=False, allow_nan=False)} for row in rows
     ]
-    return pa.Table.from_pylist(listed, schema=SCHEMA)
+    table = pa.Table.from_pylist(listed, schema=SCHEMA)
+    for column in dict.fromkeys(key for row in rows for key in row.extra):
+        table = table.append_column(_storable(column), _column([row.extra.get(column) for row in rows]))
+    return table
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """Returns a column: values of one type stay as they are, others become text, as JSON knows no types of columns."""
+    with suppress(pa.ArrowException, OverflowError, TypeError, ValueError):
+        if not _is_empty((array := pa.array(values)).type):
+            return array
+    texts = [one if isinstance(one, str | None) else json.dumps(one, default=str) for one in values]
+    return pa.array([text and _storable(text) for text in texts], type=pa.string())
+
+
+def _storable(text: str) -> str:
+    """Returns a text with `?` for halves of characters, which UTF-8 cannot hold."""
+    return text.encode(errors="replace").decode()
+
+
+def _is_empty(kind: pa.DataType) -> bool:
+    """Returns whether a type contains an object without fields, which Parquet cannot store, or only null, about which
+    readers disagree."""
+    if pa.types.is_struct(kind):
+        return kind.num_fields == 0 or any(_is_empty(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _is_empty(kind.value_type)
+    return bool(pa.types.is_null(kind))
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -91,8 +119,8 @@ def write_table(path: Path, table: pa.Table) -> None:
         sync(aside)
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """`write_table` of rows without further columns."""
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """`write_table` of rows."""
     write_table(path, table_of(rows))
 
 
