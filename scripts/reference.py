@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nemo_prorl.__main__ import COMMANDS, load
-from nemo_prorl.config import DataBuildConfig, RunConfig
+from nemo_prorl.config import BegunConfig, DataBuildConfig, RunConfig
 from nemo_prorl.config.help import Option, entries, type_name, value_text
 from nemo_prorl.run_folder.metric_docs import METRICS
 from nemo_prorl.run_folder.terminal import folded
@@ -67,7 +67,13 @@ def options_page() -> str:
     lines += ["[The most used](commands.md#train) stand in the help of `train`."]
     lines += ["", "## train, evaluate, plan and submit", *_tables(RunConfig)]
     lines += ["", "## data build", *_tables(DataBuildConfig, without="reward")]
-    lines += ["", "The options of [reward](#reward) as well."]
+    lines += [
+        "",
+        "The options of [reward](#reward) as well.",
+        "",
+        "### data build begun",
+        *_tables(BegunConfig),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nemo_prorl.commands.ending import say, show
 from nemo_prorl.commands.parsing import PROGRAM, Parser
-from nemo_prorl.config import ConfigError, DataBuildConfig
+from nemo_prorl.config import BegunConfig, ConfigError, DataBuildConfig
 from nemo_prorl.run_folder.storage import check_writable, read_json
 
 if TYPE_CHECKING:
@@ -66,31 +66,48 @@ def _build(arguments: Sequence[str]) -> int:
     from nemo_prorl.config.compose import data_build_options
     from nemo_prorl.config.help import entries, entries_text
 
-    parser = Parser("data build", _build.__doc__, "\n".join(entries_text(entries(DataBuildConfig))))
-    parser.option("words", "NAME | KEY=VALUE", "a source, or `all`; or an option", nargs="+")
+    listed = [*entries_text(entries(DataBuildConfig)), "", "Options of begun, in place of these:"]
+    parser = Parser(
+        "data build", _build.__doc__, "\n".join([*listed, *entries_text(entries(BegunConfig))[1:]])
+    )
+    parser.option("words", "NAME | KEY=VALUE", "a source, `all` or `begun`; or an option", nargs="+")
     words = parser.parse_args(arguments).words
-    options = data_build_options([word for word in words if "=" in word])
-    chosen = _chosen([word for word in words if "=" not in word], options)
+    names, given = ([word for word in words if ("=" in word) == is_option] for is_option in (False, True))
+    if "begun" in names:
+        if len(names) > 1:
+            raise ConfigError("begun has options of its own: build it alone.")
+        from nemo_prorl.data.building import begun
+
+        of_begun = data_build_options(given, BegunConfig)
+        check_writable(f"out={of_begun.out}", Path(of_begun.out))
+        _say_built(begun.build(of_begun), of_begun.out)
+        return 0
+    options = data_build_options(given, DataBuildConfig)
+    chosen = _chosen(names, options)
     from nemo_prorl.data.building import chat, pipeline, verify
     from reward.client import RewardServiceError
 
     try:
         with _grader(options) as submit:
             for source in chosen:
-                built = pipeline.build(source, options, submit)
-                rows = ", ".join(f"{count:,} {split}" for split, count in built["num_rows"].items())
-                print(f"{source.name}: {rows} of {built['num_read']:,} read, in {built['seconds']:g} s")
-                for reason, count in built["dropped"].items():
-                    print(f"  dropped {count:>7,}  {reason}")
-                for file, found in built["overlap"]["evaluation"].items():
-                    print(
-                        f"  against {file}: {found['num_matched_rows']} rows match {found['num_matched_problems']} of "
-                        f"{found['num_problems']} problems"
-                    )
-                print(f"  {Path(options.out) / source.name}: {built['content_hash'][:16]}")
+                _say_built(pipeline.build(source, options, submit), options.out)
     except (verify.GradingFailed, chat.EndpointFailed, RewardServiceError) as reason:
         return say(reason, 1)
     return 0
+
+
+def _say_built(built: Mapping[str, Any], out: str) -> None:
+    """Prints what a manifest counts."""
+    rows = ", ".join(f"{count:,} {split}" for split, count in built["num_rows"].items())
+    print(f"{built['name']}: {rows} of {built['num_read']:,} read, in {built['seconds']:g} s")
+    for reason, count in built["dropped"].items():
+        print(f"  dropped {count:>7,}  {reason}")
+    for file, found in built["overlap"]["evaluation"].items():
+        print(
+            f"  against {file}: {found['num_matched_rows']} rows match {found['num_matched_problems']} of "
+            f"{found['num_problems']} problems"
+        )
+    print(f"  {Path(out) / built['name']}: {built['content_hash'][:16]}")
 
 
 def _chosen(names: Sequence[str], options: DataBuildConfig) -> list[Source]:
@@ -100,7 +117,7 @@ def _chosen(names: Sequence[str], options: DataBuildConfig) -> list[Source]:
     from nemo_prorl.data.building.source import get, sources
 
     if not names:
-        raise ConfigError(f"data build names no source: write one of {', '.join(sources())}, or all.")
+        raise ConfigError(f"data build names no source: write one of {', '.join(sources())}, begun, or all.")
     named = [get(name) for name in (sources() if list(names) == ["all"] else names)]
     chosen = [source for source in sources().values() if source in named]
     for source in chosen:

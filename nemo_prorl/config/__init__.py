@@ -29,7 +29,14 @@ from nemo_prorl.config.sections.controller import (
     WatchLimitsConfig,
     WatchPatienceConfig,
 )
-from nemo_prorl.config.sections.data import Credit, DataBuildConfig, DataConfig, DataMix, is_hub_name
+from nemo_prorl.config.sections.data import (
+    BegunConfig,
+    Credit,
+    DataBuildConfig,
+    DataConfig,
+    DataMix,
+    is_hub_name,
+)
 from nemo_prorl.config.sections.evaluation import EvaluationConfig, ValidationConfig
 from nemo_prorl.config.sections.exp_manager import (
     BestMode,

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hydra
 import yaml
@@ -26,7 +26,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, Node, OmegaConf, errors, open_dict
 
-from nemo_prorl.config import ConfigError, DataBuildConfig, RunConfig, did_you_mean
+from nemo_prorl.config import ConfigError, RunConfig, did_you_mean
 from nemo_prorl.config.help import (
     Option,
     conf_groups,
@@ -38,6 +38,8 @@ from nemo_prorl.config.help import (
     value_text,
 )
 from nemo_prorl.config.sections.checks import one_line, require
+
+T = TypeVar("T")
 
 SCHEMA = "run_config"
 """Name of RunConfig in the defaults of YAML files, where it comes first."""
@@ -91,11 +93,11 @@ def compose(config_name: str, overrides: Sequence[str], *, conf_dir: Path) -> Ru
     return config
 
 
-def data_build_options(overrides: Sequence[str]) -> DataBuildConfig:
-    """Returns the options of `data build`, which has no YAML files: the defaults with the overrides on top. Raises
-    ConfigError."""
-    known = {entry.key: entry for entry in entries(DataBuildConfig) if isinstance(entry, Option)}
-    node = OmegaConf.structured(DataBuildConfig)
+def data_build_options(overrides: Sequence[str], schema: type[T]) -> T:
+    """Returns the options of `data build`, a dataclass without YAML files: the defaults with the overrides on top.
+    Raises ConfigError."""
+    known = {entry.key: entry for entry in entries(schema) if isinstance(entry, Option)}
+    node = OmegaConf.structured(schema)
     seen: set[str] = set()
     for text in overrides:
         override = _parse(text)
@@ -108,7 +110,7 @@ def data_build_options(overrides: Sequence[str]) -> DataBuildConfig:
         seen.add(key)
         _set(node, known[key], "", override.value())
     config = OmegaConf.to_object(node)
-    assert isinstance(config, DataBuildConfig)
+    assert isinstance(config, schema)
     return config
 
 

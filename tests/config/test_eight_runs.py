@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl.cluster.plan.chain import Chain, load_chain, missing_files, paper_stages
-from nemo_prorl.config import ControllerAction, ControllerMode, RunConfig, StartFrom
+from nemo_prorl.config import ControllerAction, ControllerMode, DataBuildConfig, RunConfig, StartFrom
 from nemo_prorl.config.compose import compose, data_build_options
 from nemo_prorl.data.building.source import get, sources
 
@@ -152,7 +152,7 @@ def test_what_is_still_to_do_builds_the_papers_sets(recipe: Chain) -> None:
     for path in dict(DOMAINS.values()):
         words = shlex.split(makers[path].replace("\\\n", " "), comments=True)
         assert words[:5] == ["python", "-m", "nemo_prorl", "data", "build"]
-        source, options = get(words[5]), data_build_options(words[6:])
+        source, options = get(words[5]), data_build_options(words[6:], DataBuildConfig)
         assert path == f"{options.out}/{source.name}/train.parquet"
         assert options.rows == -1
         if source.check_options is not None:

@@ -11,6 +11,7 @@ from nemo_prorl.config.sections.reward import RewardConfig
 
 DataMix = StrEnum("DataMix", ["uniform", "difficulty"])
 Credit = StrEnum("Credit", ["training", "corrected"])
+Prefixes = StrEnum("Prefixes", ["failures", "successes", "solutions"])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,8 +47,7 @@ class DataBuildConfig:
     """`data build`: what is read, how much of it is kept, and which model judges where a judge is needed."""
 
     source: str = ""
-    """A file, a folder (.json, .jsonl, .csv, gzipped or not, .parquet) or a data set on the hub; empty: the published
-    one."""
+    """A file, a folder or a data set on the hub; empty: the published one."""
     revision: str = ""
     """Commit or tag of a data set on the hub; empty: the newest."""
     out: str = "data"
@@ -55,7 +55,7 @@ class DataBuildConfig:
     limit: int = 0
     """Maximum number of records to read, for a trial; 0: all."""
     rows: int = -1
-    """Training rows to keep, chosen by seed from those that pass; -1: as many as ProRL's set has; 0: all."""
+    """Training rows to keep; -1: as many as ProRL's set has; 0: all."""
     held_out: int = -1
     """Rows kept out of training for validation; -1: ProRL's 100 per task of reasoning_gym, and none of other
     sources."""
@@ -67,19 +67,19 @@ class DataBuildConfig:
     seed: int = 1
     """Seed for choosing rows and for generated problems."""
     endpoint: str = ""
-    """OpenAI-compatible server whose model extracts and compares answers, such as http://127.0.0.1:8000/v1."""
+    """OpenAI-compatible server, such as http://127.0.0.1:8000/v1."""
     model: str = ""
     """Name of the model at the endpoint (ProRL: GPT-4o)."""
     api_key_variable: str = "OPENAI_API_KEY"
     """Environment variable with the endpoint's API key; a local server needs none."""
     concurrency: int = 32
-    """Maximum number of concurrent requests to the endpoint."""
+    """Concurrent requests to the endpoint."""
     max_retries: int = 8
-    """Retries of one request to the endpoint after 429, 5xx or a lost connection."""
+    """Retries of a request after 429, 5xx or a lost connection."""
     endpoint_timeout_s: float = 600.0
-    """Timeout of one request to the endpoint in seconds."""
+    """Timeout of a request."""
     max_reply_tokens: int = 4096
-    """Maximum number of tokens in one reply of the endpoint's model, reasoning included."""
+    """Most tokens of a reply, reasoning included."""
     reward: RewardConfig = field(default_factory=RewardConfig)
 
     def __post_init__(self) -> None:
@@ -91,4 +91,45 @@ class DataBuildConfig:
             raise ConfigError(
                 "reward.function grades rollouts, and data build asks the reward service about gold answers: leave it "
                 "out."
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class BegunConfig:
+    """`data build begun`: which answers begin the rows, and where they are cut."""
+
+    prefixes: Prefixes = Prefixes.failures
+    """Answers that are cut. failures: rare wrong ones; successes: rare right ones; solutions: a column of a file."""
+    run: str = ""
+    """Run with exp_manager.record_rollouts; its held-out problems get no row."""
+    since: int = 0
+    """First step whose records count."""
+    rare: float = 0.25
+    """Largest share of a problem's recorded answers that such answers may be."""
+    source: str = ""
+    """File of problems with solutions."""
+    column: str = "solution"
+    """Their column."""
+    cut: float = 0.5
+    """Share of the working that is kept, to the nearest end of a line or sentence. The working ends before </think>,
+    <answer> or a box."""
+    per_problem: int = 4
+    """Most rows of a problem, of the newest steps."""
+    against: list[str] = field(default_factory=list)
+    """More files and folders of held-out problems."""
+    out: str = "data"
+    """Folder in which the set gets a folder, such as begun_failures."""
+
+    def __post_init__(self) -> None:
+        at_least("", self, 0, ["since"])
+        at_least("", self, 1, ["per_problem"])
+        for name in ("rare", "cut"):
+            require(0 < getattr(self, name) < 1, name, getattr(self, name), "between 0 and 1")
+        if (self.prefixes is Prefixes.solutions) is not bool(self.source):
+            raise ConfigError(
+                "source=FILE and prefixes=solutions belong together: write both, or leave both out."
+            )
+        if not self.run and not self.source:
+            raise ConfigError(
+                "run=RUN is missing: write the folder of a run with exp_manager.record_rollouts."
             )

@@ -36,7 +36,6 @@ QUESTION_COLUMNS = (
 def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str, Any]:
     """Builds options.out/NAME and returns its manifest. Raises ConfigError or GradingFailed, and then writes
     nothing."""
-    started = time.monotonic()
     if options.rows < 0:
         options = replace(options, rows=source.paper_rows)
     origin = load.locate(source, options.source, options.revision)
@@ -57,24 +56,15 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
     graders: set[str] = set()
     kept = list(verify(_watched(kept, "checking", len(kept)), submit, graders, ledger))
     splits = _splits(kept, source, options) | ledger.apart
-    if not kept:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in ledger.dropped.most_common())
-        raise ConfigError(f"{source.name}: none of {ledger.num_read} records became a row ({reasons}).")
     found = overlap.report(source.name, evaluation, matches, len(questions))
-    manifest = {
-        "name": source.name,
+    about = {
         "domain": source.domain,
         "source": {"name": origin.name, "revision": origin.revision},
         "licence": source.licence,
-        "num_read": ledger.num_read,
-        "num_rows": {split: len(rows) for split, rows in splits.items()},
         "num_proved_by_gold": sum(c.problem.gold is not None for c in kept),
         "num_by_judge_only": sum(c.by_judge_only for c in kept),
         "num_chosen_from": len(kept),
-        "dropped": dict(ledger.dropped.most_common()),
-        "examples_of_dropped": dict(ledger.examples),
         "compared_with": compared,
-        "overlap": {key: found[key] for key in ("num_rows", "num_matched_rows", "evaluation")},
         "options": {
             # Not those about where and how fast it is built, which do not change the content.
             **{name: getattr(options, name) for name in ("limit", "rows", "held_out", "seed", "model")},
@@ -87,7 +77,31 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
             "reward_service": ", ".join(sorted(graders)),
         },
     }
-    with replacing_folder(Path(options.out) / source.name) as folder:
+    return write_set(Path(options.out) / source.name, splits if kept else {}, ledger, found, about)
+
+
+def write_set(
+    place: Path,
+    splits: Mapping[str, Sequence[Row]],
+    ledger: Ledger,
+    found: Mapping[str, Any],
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Writes the files of a set, all or none, and returns its manifest. found: its overlap report; about: what only
+    this set's manifest has. Raises ConfigError if there are no rows."""
+    if not splits:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in ledger.dropped.most_common())
+        raise ConfigError(f"{place.name}: none of {ledger.num_read} records became a row ({reasons}).")
+    manifest = {
+        "name": place.name,
+        **about,
+        "num_read": ledger.num_read,
+        "num_rows": {split: len(rows) for split, rows in splits.items()},
+        "dropped": dict(ledger.dropped.most_common()),
+        "examples_of_dropped": dict(ledger.examples),
+        "overlap": {key: found[key] for key in ("num_rows", "num_matched_rows", "evaluation")},
+    }
+    with replacing_folder(place) as folder:
         hashes = {}
         for split, rows in splits.items():
             path = folder / f"{split}.parquet"
@@ -98,7 +112,7 @@ def build(source: Source, options: DataBuildConfig, submit: Submit) -> dict[str,
         manifest |= {
             "files": hashes,
             "content_hash": hashlib.sha256(text.encode()).hexdigest(),
-            "seconds": round(time.monotonic() - started, 1),
+            "seconds": round(time.monotonic() - ledger.began, 1),
         }
         _dump(folder / MANIFEST, manifest)
     return manifest
@@ -114,7 +128,7 @@ def evaluation_problems(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
             for column in QUESTION_COLUMNS:
                 value = values.get(column)
                 if isinstance(value, list):
-                    value = "\n".join(turn["content"] for turn in value if turn["role"] == "user")
+                    value = question(value)
                 if isinstance(value, str) and value.strip():
                     text = value
                     break
@@ -125,6 +139,11 @@ def evaluation_problems(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
                 )
             if text:
                 yield f"{path.name}:{index}", text
+
+
+def question(messages: Sequence[Mapping[str, str]]) -> str:
+    """Returns what the user says in a conversation."""
+    return "\n".join(turn["content"] for turn in messages if turn["role"] == "user")
 
 
 def _converted(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -141,6 +142,7 @@ class Candidate:
 class Ledger:
     """What happened to every record."""
 
+    began: float = field(default_factory=time.monotonic)
     num_read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[dict[str, str]]] = field(default_factory=lambda: defaultdict(list))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
-from nemo_prorl.config import DataBuildConfig
+from nemo_prorl.config import BegunConfig, DataBuildConfig
 from nemo_prorl.config.help import Option, entries
 from nemo_prorl.data.rows import RowFile, write_rows
 from nemo_prorl.reward_sources.service import RewardService
@@ -99,8 +99,9 @@ def test_help_of_build_lists_every_option(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         cli.main(["data", "build", "--help"])
     text = capsys.readouterr().out
-    options = [entry for entry in entries(DataBuildConfig) if isinstance(entry, Option)]
-    assert len(options) > 15
+    listed = [*entries(DataBuildConfig), *entries(BegunConfig)]
+    options = [entry for entry in listed if isinstance(entry, Option)]
+    assert len(options) > 25
     for option in options:
         assert len(option.doc) > 5
         assert f"  {option.key}  (" in text

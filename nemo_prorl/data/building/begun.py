@@ -1,0 +1,156 @@
+"""Makes prompts that begin the answer, from recorded answers of a run or from written solutions.
+
+A problem that is nearly always solved teaches again if its answer begins like a rare wrong one (failure prefixes, arXiv
+2601.20829), and one that is hardly ever solved if it begins like a right one (POPE, arXiv 2601.18779).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from nemo_prorl.config import BegunConfig, ConfigError
+from nemo_prorl.config.compose import compose
+from nemo_prorl.data.building import overlap
+from nemo_prorl.data.building.pipeline import evaluation_problems, question, write_set
+from nemo_prorl.data.building.source import Ledger
+from nemo_prorl.data.own import Conversion
+from nemo_prorl.data.rows import Row, RowFile, split_answer
+from nemo_prorl.run_folder.storage import read_or_refuse, step_files
+from nemo_prorl.run_folder.tables import read_table
+from nemo_prorl.types import CORRECT, Finish
+from reward.extract import THINK_END, THINK_START, boxes
+
+_ENDS = (re.compile(r"\n+|[.!?](?= )|[。！？]"), re.compile(r"[,;]"))
+"""Ends of lines and sentences; of clauses, for a text that has neither."""
+
+Answer = tuple[Row, str, str, str]
+"""The row of its problem, with columns about the answer; a name for uids; its text; how its prompt had begun it."""
+
+
+def beginning(text: str, share: float, begun: str = "") -> str:
+    """Returns a text up to the end of a line or sentence that is nearest to this share of its working; empty if there
+    is none. The working follows `begun` and precedes the end of the thought, `<answer>` and the first box."""
+    start = len(begun)
+    marks = [text.find(mark, start) for mark in (THINK_END, "<answer>")]
+    marks += [place for place, *_ in boxes(text) if place >= start]
+    working = text[: min((mark for mark in marks if mark >= 0), default=len(text))].rstrip()
+    wanted = start + share * (len(working) - start)
+    for pattern in _ENDS:
+        ends = [match.end() for match in pattern.finditer(working, start) if match.end() < len(working)]
+        if ends := [end for end in ends if working[start:end].replace(THINK_START, "").strip()]:
+            return working[: min(ends, key=lambda end: abs(end - wanted))]
+    return ""
+
+
+def build(options: BegunConfig) -> dict[str, Any]:
+    """Builds options.out/begun_PREFIXES and returns its manifest. Raises ConfigError, and then writes nothing."""
+    ledger = Ledger()
+    with tempfile.TemporaryDirectory(prefix="nemo_prorl-") as aside:
+        train, held_out = _files(options, Path(aside))
+        answers = [*(_solutions if options.source else _recorded)(options, train, ledger)]
+        evaluation = overlap.EvaluationIndex(evaluation_problems([*held_out, *options.against]))
+    asked = {row.uid: question(row.messages) for row, *_ in answers}
+    matches = evaluation.matches([(uid, uid, text) for uid, text in asked.items()])
+    known = {match.uid for match in matches if match.is_overlap}
+    rows, texts = list[Row](), defaultdict[str, set[str]](set)
+    for row, name, answer, begun in answers:
+        text = beginning(answer, options.cut, begun)
+        of_problem = texts[overlap.identity(asked[row.uid])]
+        reason = (
+            "evaluation_overlap" if row.uid in known
+            else "nothing_to_begin_with" if not text
+            else "duplicate" if text in of_problem
+            else "enough_of_the_problem" if len(of_problem) == options.per_problem
+            else ""
+        )  # fmt: skip
+        if reason:
+            ledger.drop(reason, f"{row.uid}/{name}", answer)
+            continue
+        of_problem.add(text)
+        messages = (*split_answer(row.messages)[0], {"role": "assistant", "content": text})
+        rows.append(replace(row, uid=f"{row.uid}/begun-{name}.{len(text)}", messages=messages))
+    place = Path(options.out) / f"begun_{options.prefixes.name}"
+    about = {"options": asdict(options) | {"prefixes": options.prefixes.name}}
+    found = overlap.report(place.name, evaluation, matches, len(asked))
+    return write_set(place, {"train": rows} if rows else {}, ledger, found, about)
+
+
+def _files(options: BegunConfig, aside: Path) -> tuple[list[str], list[str]]:
+    """Returns the file of problems with solutions, or those that the run has trained on, and its held-out ones, as
+    prompt files. aside: a folder for those that have to be converted."""
+    train, held_out, run = list[Path](), list[Path](), Path(options.run)
+    if options.source:
+        train.append(Conversion(folder=aside, needs_answer=True).file(options.source, "train")[0])
+    for stage in sorted(run.glob("stages/*.yaml")) if options.run else ():
+        config = compose(str(stage), [], conf_dir=run)
+        conversion = Conversion(folder=run, needs_answer=config.reward.asks_service, into=aside)
+        held_out += [conversion.file(name, "validation")[0] for name in config.data.validation]
+        train += [conversion.file(name, "train")[0] for name in config.data.train if not options.source]
+    return [*dict.fromkeys(map(str, train))], [*dict.fromkeys(map(str, held_out))]
+
+
+def _solutions(options: BegunConfig, files: Sequence[str], ledger: Ledger) -> Iterator[Answer]:
+    for row in RowFile(Path(files[0]), with_extra=True):
+        if options.column not in row.extra:
+            known = ", ".join(row.extra) or "no further ones"
+            raise ConfigError(f"{options.source} has no column {options.column}: it has {known}.")
+        ledger.num_read += 1
+        extra = {**row.extra, "begun_from": options.prefixes.name}
+        text = row.extra[options.column]
+        yield replace(row, extra=extra), options.column, text if isinstance(text, str) else "", ""
+
+
+def _recorded(options: BegunConfig, files: Sequence[str], ledger: Ledger) -> Iterator[Answer]:
+    """Yields rare answers, the newest first, in two passes over the records: all texts may not fit into memory."""
+    is_right = options.prefixes.name == "successes"
+    outcomes = defaultdict[str, list[bool]](list)
+    for _, answer in _answers(options, "uid verdict"):
+        outcomes[answer["uid"].rpartition("#")[0]].append(answer["is_right"])
+    shares = {uid: fmean(one is is_right for one in found) for uid, found in outcomes.items()}
+    rare = {uid for uid, share in shares.items() if 0 < share <= options.rare}
+    if not rare:
+        raise ConfigError(
+            f"{options.run} has recorded no problem with {options.prefixes.name} that are at most rare="
+            f"{options.rare:g} of its answers: raise rare, or record more steps."
+        )
+    opened = [RowFile(Path(file), with_extra=True) for file in files]
+    places = [(file, *one) for file in opened for one in enumerate(file.uids.to_pylist())]
+    rows = {uid: file[index] for file, index, uid in places if uid in rare}
+    for step, answer in _answers(options, "uid sibling begun text finish verdict"):
+        uid, _, visit = answer["uid"].rpartition("#")
+        if uid not in rare or answer["is_right"] is not is_right:
+            continue
+        ledger.num_read += 1
+        name = f"{step}.{visit}.{answer['sibling']}"
+        if uid not in rows or answer["finish"] != Finish.stop:
+            reason = "unfinished" if uid in rows else "not_in_the_files"
+            ledger.drop(reason, f"{uid}/{name}", answer["text"])
+            continue
+        about = {"begun_from": options.prefixes.name, "begun_run": options.run, "begun_step": step}
+        row = replace(rows[uid], extra={**rows[uid].extra, **about, "begun_pass_rate": fmean(outcomes[uid])})
+        yield row, name, answer["text"], answer["begun"]
+
+
+def _answers(options: BegunConfig, columns: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (step, answer) of every graded answer since step `since`, the newest step first."""
+    found = [one for one in step_files(Path(options.run), "rollouts").all() if one[0] >= options.since]
+    if not found:
+        raise ConfigError(
+            f"{options.run} has recorded no rollouts since step {options.since}: write the folder of a run that has "
+            "trained with exp_manager.record_rollouts=1."
+        )
+    for step, path in sorted(found, key=lambda one: -one[0]):
+        table = read_or_refuse(path, partial(read_table, columns=columns.split()), "move it elsewhere")
+        for answer in table.to_pylist():
+            score = json.loads(answer["verdict"])["score"]
+            if score is not None:
+                yield step, {**answer, "is_right": score >= CORRECT}
