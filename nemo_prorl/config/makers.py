@@ -13,7 +13,7 @@ _MAKERS = (
         "model=Qwen/Qwen2.5-32B-Instruct",
     ),
     (
-        r"data/(deepscaler|eurus|llama_nemotron_if|reasoning_gym)/(train|validation)\.parquet",
+        r"data/(deepscaler|eurus|goosereason|llama_nemotron_if|reasoning_gym)/(train|validation)\.parquet",
         r"python -m nemo_prorl data build \1",
     ),
     (r"runs/tiny/[\w./-]+", "python -m nemo_prorl.demo.build"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nemo_prorl.config import ConfigError
 from nemo_prorl.data.building.source import NoRow, Record
 from nemo_prorl.data.layouts import BadRecord, recognise, row_of
-from nemo_prorl.data.sources import deepscaler, eurus, llama_nemotron_if, scp116k
+from nemo_prorl.data.sources import deepscaler, eurus, goosereason, llama_nemotron_if, scp116k
 from nemo_prorl.evaluation.schemas import answers, human_eval, instructions, programs, puzzles
 
 FIELDS = (
@@ -62,6 +62,7 @@ SCHEMAS: dict[str, tuple[Callable[[Record], object], tuple[str, ...]]] = {
     "deepscaler": (deepscaler.convert, deepscaler.SOURCE.columns),
     "eurus": (eurus.convert, eurus.SOURCE.columns),
     "llama_nemotron_if": (llama_nemotron_if.convert, llama_nemotron_if.SOURCE.columns),
+    "goosereason": (goosereason.convert, goosereason.SOURCE.columns),
     "scp116k": (scp116k.convert, ("problem", "solution", "r1_response", "domain")),
 }
 

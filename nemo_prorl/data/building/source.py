@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
+from string import ascii_uppercase
 from typing import Any
 
 from nemo_prorl.config import ConfigError, DataBuildConfig, one_line
@@ -27,8 +28,9 @@ Submit = Callable[[ScoreRequest], Future[ScoreResult]]
 BOX_SUFFIX = " Let's think step by step and output the final answer within \\boxed{}."
 """The end of every math and STEM prompt (ProRL, appendix on training data)."""
 
-ORDER = ("deepscaler", "eurus", "scp116k", "reasoning_gym", "llama_nemotron_if")
-"""The sources, in the order of the paper's table of data sets. A problem found in two of them stays in the earlier."""
+ORDER = ("deepscaler", "eurus", "scp116k", "reasoning_gym", "llama_nemotron_if", "goosereason")
+"""The sources, first those of the paper in the order of its table. A problem found in two of them stays in the
+earlier."""
 NUM_EXAMPLES = 3
 """Examples per reason for dropping that the manifest keeps."""
 
@@ -120,6 +122,17 @@ class Problem:
     remark: str = ""
     """What readers of a benchmark's score should know of this problem, which counts such problems; ends the sentence
     "3 of them ..."."""
+
+
+def multiple_choice(question: str, options: Sequence[str], right: int) -> Problem:
+    """Returns a question that lists its options by letters; the answer is the letter of the one with index `right`."""
+    letter, lines = ascii_uppercase[right], zip(ascii_uppercase, options, strict=False)
+    listed = "\n".join(f"{name}. {option}" for name, option in lines)
+    return Problem(
+        question=f"{question}\n\n{listed}\n\nThe final answer is the letter of the right option.",
+        task={"answer": letter},
+        gold=f"\\boxed{{{letter}}}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from nemo_prorl.config import ConfigError
-from nemo_prorl.data.building.source import NoRow, Problem, Record
+from nemo_prorl.data.building.source import NoRow, Problem, Record, multiple_choice
 from nemo_prorl.evaluation.benchmark import missing_column
 from reward.extract import last_box
 from reward.rows import BadLabel, NoAnswer, answer_text
@@ -73,13 +73,7 @@ def choices(record: Record) -> Problem:
     )
     if len(options) > len(LETTERS):
         raise NoRow("too_many_options")
-    letter = LETTERS[options.index(right)]
-    listed = "\n".join(f"{name}. {option}" for name, option in zip(LETTERS, options, strict=False))
-    return Problem(
-        question=f"{question}\n\n{listed}\n\nThe final answer is the letter of the right option.",
-        task={"answer": letter},
-        gold=f"\\boxed{{{letter}}}",
-    )
+    return multiple_choice(question, options, options.index(right))
 
 
 def as_text(answer: Any) -> str:

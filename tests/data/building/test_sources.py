@@ -108,6 +108,22 @@ def test_puzzles_that_measure_get_the_librarys_partial_credit_and_others_on_requ
     assert tasks["out_of_distribution"]["credit"] == "corrected"
 
 
+MASKED = {"question": "We add [MASK] to both sides.", "options": ["one", "  two\n", "three"], "answer": "b"}
+
+
+def test_a_masked_step_is_asked_for_by_the_letter_of_its_option() -> None:
+    """The schema is that of the data set's card, CC-BY-NC-4.0, and of programs that read it."""
+    made = get("goosereason").candidate(Record(values=MASKED, split="train", origin="code-train.jsonl:7"))
+    asked = "We add [MASK] to both sides.\n\nA. one\nB.   two\nC. three\n\n"
+    asked += "The final answer is the letter of the right option."
+    assert made.row.messages == ({"role": "user", "content": asked + BOX},)
+    assert (made.row.domain, made.row.source, made.row.task) == ("stem", "goosereason/code", {"answer": "B"})
+    assert made.problem.gold == "\\boxed{B}"
+    many = [f"option {number}" for number in range(9)]
+    assert candidate("goosereason", MASKED | {"options": many, "answer": "I"}).row.task == {"answer": "I"}
+    assert candidate("goosereason", MASKED | {"options": json.dumps(many)}).row.task == {"answer": "B"}
+
+
 SCIENCE = {"problem": "p", "r1_response": "r", "extracted_solution": "s"}
 WITHOUT_TURN = code_record("x", STDIN) | {"prompt": [{"role": "system", "content": "s"}]}
 
@@ -131,6 +147,15 @@ WITHOUT_TURN = code_record("x", STDIN) | {"prompt": [{"role": "system", "content
         ("llama_nemotron_if", instruction_record("x", {}), "no_instructions"),
         ("llama_nemotron_if", instruction_record("x", {}) | {"args": None}, "no_instructions"),
         ("llama_nemotron_if", instruction_record("", {"punctuation:no_comma": {}}), "not_one_user_turn"),
+        ("goosereason", MASKED | {"question": " "}, "no_problem"),
+        ("goosereason", MASKED | {"answer": None}, "no_answer"),
+        ("goosereason", MASKED | {"answer": "D"}, "answer_not_an_option"),
+        ("goosereason", MASKED | {"answer": "@"}, "answer_not_an_option"),
+        ("goosereason", MASKED | {"answer": "two"}, "answer_not_an_option"),
+        ("goosereason", MASKED | {"options": None}, "options_not_different_texts"),
+        ("goosereason", MASKED | {"options": ["two"]}, "options_not_different_texts"),
+        ("goosereason", MASKED | {"options": ["one", "two", "two "]}, "options_not_different_texts"),
+        ("goosereason", MASKED | {"options": ["one", "two", None]}, "options_not_different_texts"),
         ("reasoning_gym", {"task": "t", "entry": None, "reason": "entry_not_json"}, "entry_not_json"),
     ],
 )
