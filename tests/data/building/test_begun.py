@@ -17,12 +17,13 @@ from nemo_prorl import __main__ as cli
 from nemo_prorl.config import BegunConfig, ConfigError
 from nemo_prorl.config.sections.data import Prefixes
 from nemo_prorl.data.building.begun import beginning, build
+from nemo_prorl.data.mix import render
 from nemo_prorl.data.rows import Row, RowFile, write_rows
 from nemo_prorl.run_folder.records import write_rollouts
 from nemo_prorl.run_folder.storage import step_files
 from nemo_prorl.types import Finish, Prompt, Rollout
 from reward.protocol import GradeStatus, ScoreResult
-from tests.data.conftest import make_row
+from tests.data.conftest import CharacterTokenizer, make_row
 
 RIGHT, WRONG = (1.0, 1.5), (0.0, 0.99)
 WORKING = "First, we add {0}.\nThen we take {0} away. So\nthe rest is {0}.\nIt is \\boxed{{{0}}}."
@@ -104,6 +105,7 @@ def question_of(row: Row) -> str:
         ("\n\nA line\nand more of it", 0.01, "\n\nA line\n"),
         ("They are 3.14 and e.g. 2.7.", 0.9, "They are 3.14 and e.g."),
         ("先加一。再加二。得三", 0.7, "先加一。再加二。"),
+        ("先加一。再加二。", 0.99, "先加一。"),
         ("<think>2*4+1*4,8+4,12</think><answer>12</answer>", 0.5, "<think>2*4+1*4,"),
         ("No end at all", 0.5, ""),
         ("", 0.5, ""),
@@ -165,6 +167,7 @@ def test_rows_are_those_that_a_script_finds_in_the_records(run: Recording, prefi
         text, step, uid, rate = expected[row.uid]
         problem = by_uid[uid.split("#")[0]]
         assert row.messages == (*problem.messages, {"role": "assistant", "content": text})
+        assert render(row, CharacterTokenizer()).begun == text
         assert (row.task, row.domain, row.source, row.split) == (
             problem.task, problem.domain, problem.source, problem.split,
         )  # fmt: skip
@@ -215,19 +218,21 @@ def test_what_makes_no_row_is_counted(run: Recording) -> None:
 
 def test_held_out_problems_of_any_stage_get_no_row_whatever_their_file_or_uid(run: Recording) -> None:
     held = "How many ways are there to seat nine people around a round table if two of them must not meet?"
-    run.stage("one", [make_row("a", f"{held} Think."), make_row("b", "B?")], [make_row("x", held)])
+    run.stage(
+        "one", [make_row("a", f"{held} Think."), make_row("b", f"{held[:65]} alone?")], [make_row("x", held)]
+    )
     run.stage("two", [make_row("c", "C? "), make_row("d", "D?")], [make_row("y", "c?")])
     run.step(1, *(group(f"{uid}#0", [1, 1, 1, 0]) for uid in "abcd"))
     manifest = run.build()
-    assert [question_of(row) for row in run.rows()] == ["B?", "D?"]
+    assert [question_of(row)[-6:] for row in run.rows()] == ["alone?", "D?"]  # a shared phrase is no overlap
     assert manifest["dropped"] == {"evaluation_overlap": 2}
     (run.data / "more.jsonl").write_text('{"question": "d?"}\n')
     run.build(against=[str(run.data / "more.jsonl")])
-    assert [question_of(row) for row in run.rows()] == ["B?"]
+    assert len(run.rows()) == 1
 
 
 def test_a_begun_answer_is_begun_further_and_other_columns_stay(run: Recording) -> None:
-    first = "We add.\n"
+    first = "We add.\n" * 5
     asked = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "A?"})
     row = make_row(
         "a/begun-3",
