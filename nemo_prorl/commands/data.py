@@ -118,7 +118,8 @@ def _chosen(names: Sequence[str], options: DataBuildConfig) -> list[Source]:
 
     if not names:
         raise ConfigError(f"data build names no source: write one of {', '.join(sources())}, begun, or all.")
-    named = [get(name) for name in (sources() if list(names) == ["all"] else names)]
+    papers = [source.name for source in sources().values() if source.paper_rows]
+    named = [get(name) for name in (papers if list(names) == ["all"] else names)]
     chosen = [source for source in sources().values() if source in named]
     for source in chosen:
         if source.check_options is not None:

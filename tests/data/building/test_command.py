@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nemo_prorl import __main__ as cli
+from nemo_prorl.commands.data import _chosen
 from nemo_prorl.config import BegunConfig, DataBuildConfig
 from nemo_prorl.config.help import Option, entries
 from nemo_prorl.data.rows import RowFile, write_rows
@@ -93,6 +94,12 @@ def test_a_mistake_is_one_sentence_and_code_2(
     assert words in error
     assert error.count("\n") == 1
     assert not (tmp_path / "data" / "deepscaler").exists()
+
+
+def test_all_are_the_papers_sets(tmp_path: Path) -> None:
+    options = DataBuildConfig(out=str(tmp_path), endpoint="http://127.0.0.1:1/v1", model="m")
+    names = [source.name for source in _chosen(["all"], options)]
+    assert names == ["deepscaler", "eurus", "scp116k", "reasoning_gym", "llama_nemotron_if"]
 
 
 def test_help_of_build_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
