@@ -111,8 +111,8 @@ class BegunConfig:
     column: str = "solution"
     """Their column."""
     cut: float = 0.5
-    """Share of the working that is kept, to the nearest end of a line or sentence. The working ends before </think>,
-    <answer> or a box."""
+    """Share of the working that is kept, to the nearest end of a line or sentence where half of the siblings that begin
+    so have its outcome. The working ends before </think>, <answer> or a box."""
     per_problem: int = 4
     """Most rows of a problem, of the newest steps."""
     against: list[str] = field(default_factory=list)

@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,13 +34,17 @@ from reward.extract import THINK_END, THINK_START, boxes
 _ENDS = (re.compile(r"\n+|[.!?](?= )|[。！？]"), re.compile(r"[,;]"))
 """Ends of lines and sentences; of clauses, for a text that has neither."""
 
-Answer = tuple[Row, str, str, str]
-"""The row of its problem, with columns about the answer; a name for uids; its text; how its prompt had begun it."""
+Siblings = Sequence[tuple[bool, str]]
+"""The answers of a group: whether each has the outcome that is wanted, and its text."""
+Answer = tuple[Row, str, str, str, Siblings]
+"""The row of its problem, with columns about the answer; a name for uids; its text; how its prompt had begun it; its
+group."""
 
 
-def beginning(text: str, share: float, begun: str = "") -> str:
-    """Returns a text up to the end of a line or sentence that is nearest to this share of its working; empty if there
-    is none. The working follows `begun` and precedes the end of the thought, `<answer>` and the first box."""
+def beginning(text: str, share: float, begun: str = "", siblings: Siblings = ()) -> str:
+    """Returns a text up to the end of a line or sentence that is nearest to this share of its working, of those where
+    at least half of the siblings that begin so have its outcome; empty if there is none. The working follows `begun`
+    and precedes the end of the thought, `<answer>` and the first box."""
     start = len(begun)
     marks = [text.find(mark, start) for mark in (THINK_END, "<answer>")]
     marks += [place for place, *_ in boxes(text) if place >= start]
@@ -47,8 +53,13 @@ def beginning(text: str, share: float, begun: str = "") -> str:
     for pattern in _ENDS:
         ends = [match.end() for match in pattern.finditer(working, start) if match.end() < len(working)]
         if ends := [end for end in ends if working[start:end].replace(THINK_START, "").strip()]:
-            return working[: min(ends, key=lambda end: abs(end - wanted))]
+            ends = [end for end in ends if _is_telling(working[:end], siblings)]
+            return working[: min(ends, key=lambda end: abs(end - wanted), default=0)]
     return ""
+
+
+def _is_telling(begun: str, siblings: Siblings) -> bool:
+    return sum(1 if is_wanted else -1 for is_wanted, text in siblings if text.startswith(begun)) >= 0
 
 
 def build(options: BegunConfig) -> dict[str, Any]:
@@ -62,8 +73,8 @@ def build(options: BegunConfig) -> dict[str, Any]:
     matches = evaluation.matches([(uid, uid, text) for uid, text in asked.items()])
     known = {match.uid for match in matches if match.is_overlap}
     rows, texts = list[Row](), defaultdict[str, set[str]](set)
-    for row, name, answer, begun in answers:
-        text = beginning(answer, options.cut, begun)
+    for row, name, answer, begun, siblings in answers:
+        text = beginning(answer, options.cut, begun, siblings)
         of_problem = texts[overlap.identity(asked[row.uid])]
         reason = (
             "evaluation_overlap" if row.uid in known
@@ -106,7 +117,7 @@ def _solutions(options: BegunConfig, files: Sequence[str], ledger: Ledger) -> It
         ledger.num_read += 1
         extra = {**row.extra, "begun_from": options.prefixes.name}
         text = row.extra[options.column]
-        yield replace(row, extra=extra), options.column, text if isinstance(text, str) else "", ""
+        yield replace(row, extra=extra), options.column, text if isinstance(text, str) else "", "", []
 
 
 def _recorded(options: BegunConfig, files: Sequence[str], ledger: Ledger) -> Iterator[Answer]:
@@ -114,7 +125,7 @@ def _recorded(options: BegunConfig, files: Sequence[str], ledger: Ledger) -> Ite
     is_right = options.prefixes.name == "successes"
     outcomes = defaultdict[str, list[bool]](list)
     for _, answer in _answers(options, "uid verdict"):
-        outcomes[answer["uid"].rpartition("#")[0]].append(answer["is_right"])
+        outcomes[answer["of"]].append(answer["is_right"])
     shares = {uid: fmean(one is is_right for one in found) for uid, found in outcomes.items()}
     rare = {uid for uid, share in shares.items() if 0 < share <= options.rare}
     if not rare:
@@ -125,23 +136,25 @@ def _recorded(options: BegunConfig, files: Sequence[str], ledger: Ledger) -> Ite
     opened = [RowFile(Path(file), with_extra=True) for file in files]
     places = [(file, *one) for file in opened for one in enumerate(file.uids.to_pylist())]
     rows = {uid: file[index] for file, index, uid in places if uid in rare}
-    for step, answer in _answers(options, "uid sibling begun text finish verdict"):
-        uid, _, visit = answer["uid"].rpartition("#")
-        if uid not in rare or answer["is_right"] is not is_right:
-            continue
-        ledger.num_read += 1
-        name = f"{step}.{visit}.{answer['sibling']}"
-        if uid not in rows or answer["finish"] != Finish.stop:
-            reason = "unfinished" if uid in rows else "not_in_the_files"
-            ledger.drop(reason, f"{uid}/{name}", answer["text"])
-            continue
-        about = {"begun_from": options.prefixes.name, "begun_run": options.run, "begun_step": step}
-        row = replace(rows[uid], extra={**rows[uid].extra, **about, "begun_pass_rate": fmean(outcomes[uid])})
-        yield row, name, answer["text"], answer["begun"]
+    read = _answers(options, "uid sibling begun text finish verdict")
+    for step, of_step in groupby(read, key=itemgetter(0)):
+        answers = [answer for _, answer in of_step if answer["of"] in rare]
+        siblings = defaultdict[str, list[tuple[bool, str]]](list)
+        for answer in answers:
+            siblings[answer["uid"]].append((answer["is_right"] is is_right, answer["text"]))
+        for answer in (answer for answer in answers if answer["is_right"] is is_right):
+            ledger.num_read += 1
+            uid, text, name = answer["of"], answer["text"], f"{step}.{answer['visit']}.{answer['sibling']}"
+            if uid not in rows or answer["finish"] != Finish.stop:
+                ledger.drop("unfinished" if uid in rows else "not_in_the_files", f"{uid}/{name}", text)
+                continue
+            about = {"begun_from": options.prefixes.name, "begun_run": options.run, "begun_step": step}
+            extra = {**rows[uid].extra, **about, "begun_pass_rate": fmean(outcomes[uid])}
+            yield replace(rows[uid], extra=extra), name, text, answer["begun"], siblings[answer["uid"]]
 
 
 def _answers(options: BegunConfig, columns: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (step, answer) of every graded answer since step `since`, the newest step first."""
+    """Yields (step, answer) of every graded answer since step `since`, the newest step first, with its row's uid."""
     found = [one for one in step_files(Path(options.run), "rollouts").all() if one[0] >= options.since]
     if not found:
         raise ConfigError(
@@ -153,4 +166,5 @@ def _answers(options: BegunConfig, columns: str) -> Iterator[tuple[int, dict[str
         for answer in table.to_pylist():
             score = json.loads(answer["verdict"])["score"]
             if score is not None:
-                yield step, {**answer, "is_right": score >= CORRECT}
+                uid, _, visit = answer["uid"].rpartition("#")
+                yield step, {**answer, "of": uid, "visit": visit, "is_right": score >= CORRECT}

@@ -128,6 +128,16 @@ def test_what_was_begun_stays_and_the_share_is_of_what_follows() -> None:
     )
 
 
+def test_an_answer_begins_a_row_where_half_of_those_that_begin_so_end_like_it() -> None:
+    text = "A.\nB.\nC.\nD.\nE.\n"
+    own, near, far = (True, text), (False, "A.\nX.\n"), (False, "A.\nB.\nC.\nX.\n")
+    assert beginning(text, 0.01, "", [own, near]) == "A.\n"
+    assert beginning(text, 0.01, "", [own, near, far]) == "A.\nB.\n"
+    assert beginning(text, 0.01, "", [own, far, far]) == "A.\nB.\nC.\nD.\n"
+    assert beginning(text, 0.01, "", [own, (True, "A.\nB.\nX"), far, far]) == "A.\n"
+    assert beginning(text, 0.01, "", [own, *[(False, f"{text}So")] * 2]) == ""
+
+
 @pytest.mark.parametrize("prefixes", ["failures", "successes"])
 def test_rows_are_those_that_a_script_finds_in_the_records(run: Recording, prefixes: str) -> None:
     """Rates over all steps and ranks; ungraded answers count for nothing; scores of 1 and above are right."""
@@ -200,7 +210,7 @@ def test_what_makes_no_row_is_counted(run: Recording) -> None:
         recorded("a#0", 4, 0.0, "1.\n2.\n3.\n", finish=Finish.length),
         recorded("a#0", 5, 0.0, "Other.\nWay.\nHere.\n"),
         recorded("a#0", 6, 0.0, "Third.\nWay.\nHere.\n"),
-        *(recorded("a#0", sibling, 1.0, same) for sibling in range(7, 40)),
+        *(recorded("a#0", sibling, 1.0, "Right.") for sibling in range(7, 40)),
     ]
     run.stage("main", [make_row("a", "A?"), make_row("c", "a? ")])
     run.step(1, answers, group("gone#0", [1, 1, 1, 0]), group("c#0", [1, 1, 1, 0]))
@@ -214,6 +224,19 @@ def test_what_makes_no_row_is_counted(run: Recording) -> None:
         "unfinished": 1,
         "not_in_the_files": 1,
     }
+
+
+@pytest.mark.parametrize("prefixes", ["failures", "successes"])
+def test_only_siblings_tell_where_an_answer_turned(run: Recording, prefixes: str) -> None:
+    """Whichever rank has sampled them: answers of other visits are of another policy."""
+    most, few = (1.0, 0.0) if prefixes == "failures" else (0.0, 1.0)
+    run.stage("main", [make_row("a", "A?")])
+    text = "One.\nTwo.\nThree.\nFour.\n"
+    run.step(3, [recorded("a#0", 0, few, text), *group("a#0", [most] * 9)[1:6]])
+    run.step(3, [recorded("a#0", 8 + n, most, "One.\nTwo.\nOther.\n") for n in (0, 1)], rank=1)
+    run.step(4, [recorded("a#1", sibling, most, text) for sibling in range(6)])
+    run.build(prefixes)
+    assert [row.messages[-1]["content"] for row in run.rows(prefixes)] == ["One.\nTwo.\nThree.\n"]
 
 
 def test_held_out_problems_of_any_stage_get_no_row_whatever_their_file_or_uid(run: Recording) -> None:
