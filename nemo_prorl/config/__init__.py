@@ -62,4 +62,4 @@ from nemo_prorl.config.sections.reward import (
 )
 from nemo_prorl.config.sections.run import RunConfig, StageConfig, StartFrom
 from nemo_prorl.config.sections.sampler import DynamicSamplingConfig, InformativeBy, SamplerConfig
-from nemo_prorl.config.sections.trainer import Decay, Device, TrainerConfig
+from nemo_prorl.config.sections.trainer import Decay, Device, Optimizer, TrainerConfig

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from nemo_prorl.algorithm.learning_rate import chosen_rate
-from nemo_prorl.config import ConfigError, RunConfig, SamplerConfig
+from nemo_prorl.config import ConfigError, Optimizer, RunConfig, SamplerConfig
 from nemo_prorl.config.sections.sampler import FOUND_RESPONSE_TOKENS
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture
 from nemo_prorl.engines.megatron.check import check_context
@@ -43,6 +43,8 @@ def with_learning_rate(model: Architecture, config: RunConfig) -> tuple[RunConfi
     if not given:
         said = f"trainer.learning_rate={found:g}, by the rule for {of} (docs/recipes.md)."
         return replace(config, trainer=replace(config.trainer, learning_rate=found)), said
+    if config.trainer.optimizer is Optimizer.sgd:
+        return config, f"trainer.learning_rate={given:g} is given; the rule is for Adam (docs/recipes.md)."
     said = f"trainer.learning_rate={given:g} is given; by the rule for {of} it would be {found:g}"
     for times, danger in ((found / given, "hardly move"), (given / found, "collapse")):
         if times > FAR:

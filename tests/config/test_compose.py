@@ -118,6 +118,19 @@ def test_a_stage_changes_what_the_configuration_says_and_an_override_changes_bot
 @pytest.mark.parametrize(
     ("override", "must_say"),
     [
+        ("trainer.learning_rate=0", "stands for a rate of Adam: with trainer.optimizer=sgd write a number"),
+        ("controller.reset_reference=false", "which has no moments, leaves a reset nothing to do"),
+    ],
+)
+def test_sgd_has_neither_the_rule_nor_moments(override: str, must_say: str) -> None:
+    message = mistake("trainer.optimizer=sgd", override)
+    assert must_say in message
+    assert_one_sentence(message)
+
+
+@pytest.mark.parametrize(
+    ("override", "must_say"),
+    [
         ("algorithm.clip_hihg=0.3", "did you mean algorithm.clip_high?"),
         ("clip_high=0.3", "did you mean algorithm.clip_high?"),
         ("sampler.num_steps=3", "did you mean trainer.num_steps?"),

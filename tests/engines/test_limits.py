@@ -15,6 +15,7 @@ from nemo_prorl.config import (
     ExpManagerConfig,
     LoraConfig,
     ModelConfig,
+    Optimizer,
     RunConfig,
     SamplerConfig,
 )
@@ -133,6 +134,13 @@ def test_a_learning_rate_of_0_is_found_and_any_other_stays_and_is_compared(
     found, sentence = with_learning_rate(read_architecture(config.model.path), with_rate(config, given))
     assert found == with_rate(config, given or 0.00015)
     assert sentence.startswith(said)
+
+
+def test_a_rate_of_sgd_is_not_compared_with_adams(config: RunConfig) -> None:
+    given = with_rate(config, 0.5)
+    given.trainer.optimizer = Optimizer.sgd
+    said = "trainer.learning_rate=0.5 is given; the rule is for Adam (docs/recipes.md)."
+    assert with_learning_rate(read_architecture(config.model.path), given) == (given, said)
 
 
 def test_factors_have_a_rate_of_their_own(config: RunConfig) -> None:

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from nemo_prorl.cluster.scale.workload import Case
-from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, LoraTargets, Precision, Recompute, RunConfig
+from nemo_prorl.config import (
+    ConfigError,
+    Fp8Recipe,
+    LayerSpec,
+    LoraTargets,
+    Optimizer,
+    Precision,
+    Recompute,
+    RunConfig,
+)
 from nemo_prorl.engines.megatron.families import Architecture, Split
 
 GIB = 2**30
@@ -161,10 +170,11 @@ def gradient_bytes(num_parameters: int) -> int:
 
 def optimizer_bytes(num_parameters: int, config: RunConfig, data_parallel: int) -> float:
     """Returns the bytes of Adam's two fp32 moments and of an fp32 copy of 16-bit weights, divided by the replicas if
-    sharded (arXiv 1910.02054, sections 3.1 and 5.1: K = 12). num_parameters: those that are trained; low-rank factors
-    are in fp32 themselves."""
-    each = 12 if config.model.precision is Precision.bf16 and not config.lora.rank else 8
-    return each * num_parameters / (data_parallel if config.trainer.distributed_optimizer else 1)
+    sharded (arXiv 1910.02054, sections 3.1 and 5.1: K = 12); SGD has the copy alone, whole. num_parameters: those that
+    are trained; low-rank factors are in fp32 themselves."""
+    is_adam = config.trainer.optimizer is Optimizer.adam
+    each = 8 * is_adam + 4 * (config.model.precision is Precision.bf16 and not config.lora.rank)
+    return each * num_parameters / (data_parallel if is_adam and config.trainer.distributed_optimizer else 1)
 
 
 def checkpoint_bytes(model: Architecture, config: RunConfig) -> float:

@@ -14,7 +14,7 @@ from nemo_prorl.config.sections.exp_manager import ExpManagerConfig
 from nemo_prorl.config.sections.model import FP8_NATS, Fp8Recipe, LoraConfig, ModelConfig
 from nemo_prorl.config.sections.reward import FUNCTION_END_S, RewardConfig, ShapingConfig
 from nemo_prorl.config.sections.sampler import DynamicSamplingConfig, SamplerConfig
-from nemo_prorl.config.sections.trainer import TrainerConfig
+from nemo_prorl.config.sections.trainer import Optimizer, TrainerConfig
 
 StartFrom = StrEnum("StartFrom", ["last", "best"])
 
@@ -112,6 +112,11 @@ class RunConfig:
             )
         if self.lora.rank:
             _check_low_rank(self)
+        if self.trainer.optimizer is Optimizer.sgd and not self.controller.reset_reference:
+            raise ConfigError(
+                "controller.reset_reference=false with trainer.optimizer=sgd, which has no moments, leaves a reset "
+                "nothing to do: write controller.reset_reference=true."
+            )
         algorithm = self.algorithm
         is_unweighted = algorithm.has_kl_in_loss and not algorithm.kl_weighted
         if is_unweighted and algorithm.kl_estimator is KlEstimator.k1:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from nemo_prorl.config.sections.checks import ConfigError, at_least, positive, require
 
 Device = StrEnum("Device", ["auto", "cpu", "cuda"])
+Optimizer = StrEnum("Optimizer", ["adam", "sgd"])
 Decay = StrEnum("Decay", ["constant", "linear", "cosine"])
 
 
@@ -31,14 +32,17 @@ class TrainerConfig:
     sequence_parallel: bool = False
     """Splits activations between the tensor-parallel regions along the sequence; needs tensor_parallel > 1."""
     distributed_optimizer: bool = True
-    """Shards optimizer state over data-parallel ranks."""
+    """Shards Adam's state over data-parallel ranks."""
     micro_batch_tokens: int = 32768
     """Tokens in one pass, with padding unless sequences are packed; a longer rollout gets a pass of its own."""
     packing: bool = True
     """Packs sequences without padding (thd layout) where attention supports it: Transformer Engine on CUDA, in bf16."""
+    optimizer: Optimizer = Optimizer.adam
+    """adam: AdamW; sgd: stochastic gradient descent without momentum, which keeps no moments (arXiv 2602.07729)."""
     learning_rate: float = 2e-6
-    """Learning rate of AdamW, after the warm-up and before any decay (ProRL: 2e-6, constant). 0: by the number of
-    weights and the rank (docs/recipes.md)."""
+    """Learning rate after the warm-up and before any decay (ProRL: 2e-6, constant). 0: Adam's by the number of weights
+    and the rank (docs/recipes.md); one of sgd is far larger, as its update has at most clip_grad times the rate as
+    norm, Adam's about the rate times the root of the number of weights."""
     warmup_updates: int = 0
     """Updates of linear warm-up from the start of the first stage; later stages have none."""
     decay: Decay = Decay.constant
@@ -53,7 +57,7 @@ class TrainerConfig:
     adam_epsilon: float = 1e-8
     """Added to the root of AdamW's second moment."""
     weight_decay: float = 0.0
-    """AdamW's decoupled weight decay."""
+    """Decoupled weight decay."""
     clip_grad: float = 1.0
     """Upper bound of the global gradient norm."""
     cpu_threads: int = 1
@@ -71,6 +75,11 @@ class TrainerConfig:
         rates = ["learning_rate", "weight_decay"]
         at_least("trainer", self, 0, [*rates, "warmup_updates", "decay_updates", "hang_timeout_s"])
         positive("trainer", self, ["clip_grad", "adam_epsilon", "start_timeout_s"])
+        if self.optimizer is Optimizer.sgd and not self.learning_rate:
+            raise ConfigError(
+                "trainer.learning_rate=0 stands for a rate of Adam: with trainer.optimizer=sgd write a number, such as "
+                "trainer.learning_rate=0.1."
+            )
         for name in ("adam_beta1", "adam_beta2"):
             require(0 <= getattr(self, name) < 1, f"trainer.{name}", getattr(self, name), "in [0, 1)")
         if self.prompts_per_step % self.updates_per_step:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from nemo_prorl.config import ConfigError, Fp8Recipe, Precision, Recompute, RunConfig
+from nemo_prorl.config import ConfigError, Fp8Recipe, Optimizer, Precision, Recompute, RunConfig
 from nemo_prorl.distributed import COLLECTIVE_TIMEOUT, Layout
 from nemo_prorl.engines.megatron import core
 from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
@@ -286,7 +286,8 @@ def build_training(
     """Returns the model wrapped with fp32 gradient buffers, and the optimizer. The weights must be loaded before,
     because the optimizer makes fp32 copies of 16-bit ones."""
     trainer = config.trainer
-    sharded = trainer.distributed_optimizer and layout.data_parallel > 1
+    is_adam = trainer.optimizer is Optimizer.adam
+    sharded = is_adam and trainer.distributed_optimizer and layout.data_parallel > 1
     reduction = _build(
         core.DistributedDataParallelConfig,
         config.model.megatron,
@@ -307,7 +308,8 @@ def build_training(
     settings = _build(
         core.OptimizerConfig,
         config.model.megatron,
-        optimizer="adam",
+        optimizer=trainer.optimizer.name,
+        sgd_momentum=0.0,
         lr=trainer.learning_rate,
         weight_decay=trainer.weight_decay,
         adam_beta1=trainer.adam_beta1,

@@ -3,7 +3,7 @@
     DIRECTORY/
         policy.json     the manifest, written last: a folder without it is no checkpoint
         ...             Megatron's shards: weights; unless it was imported, also optimizer, reference, random states
-        moments/        Adam's moments, which may be deleted (run_folder/checkpoints.py)
+        moments/        Adam's moments, if there are any; they may be deleted (run_folder/checkpoints.py)
 
 Keys are the names of Megatron's Transformer Engine layers, whichever layers are in use. The optimizer's state is stored
 per parameter, so it does not matter whether it was sharded over replicas.
@@ -90,7 +90,7 @@ def begin_save(
     if trainable.lora:
         writers = _sharing(module)
         state["lora"] = _to_write("", places, _parameters(module).items(), writers)
-    for part in _parts(module):
+    for part in _parts(optimizer, module):
         states = _whole_states(optimizer, module, part, writers)
         state[part] = _to_write(f"optimizer.{part}.", places, states, writers)
     extra = _extra_states(model)
@@ -105,9 +105,10 @@ def begin_save(
         lora=trainable.lora,
         **_layout(),
     )
-    moments = {part: state.pop(part) for part in optimizer_state.MOMENTS}
-    (directory / MOMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
-    return Save(directory, state, asdict(manifest), Save(directory / MOMENTS_FOLDER, moments, {}))
+    moments = {part: state.pop(part) for part in optimizer_state.moments_of(optimizer)}
+    folder = directory / MOMENTS_FOLDER if moments else directory
+    folder.mkdir(parents=True, exist_ok=True)
+    return Save(directory, state, asdict(manifest), Save(folder, moments, {}) if moments else None)
 
 
 def save_weights(directory: Path, model: torch.nn.Module) -> None:
@@ -183,7 +184,7 @@ def load(
     trainable.optimizer.reload_model_params()
     optimizer_state.reset(trainable.optimizer)
     has_moments = not (directory / WITHOUT_MOMENTS).exists()
-    for part in _parts(module):
+    for part in _parts(trainable.optimizer, module):
         is_moment = part in optimizer_state.MOMENTS
         if part in manifest.contents and is_same and (has_moments or not is_moment):
             folder = directory / MOMENTS_FOLDER if is_moment else directory
@@ -348,9 +349,9 @@ def _to_write(
     return placed
 
 
-def _parts(model: torch.nn.Module) -> list[str]:
+def _parts(optimizer: core.MegatronOptimizer, model: torch.nn.Module) -> list[str]:
     """Returns the names of the tensors that the optimizer keeps for each parameter."""
-    return [*optimizer_state.MOMENTS, *([MAIN] if _precision(model) != "fp32" else [])]
+    return [*optimizer_state.moments_of(optimizer), *([MAIN] if _precision(model) != "fp32" else [])]
 
 
 def _whole_states(

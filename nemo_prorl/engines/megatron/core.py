@@ -9,6 +9,8 @@ import importlib
 import sys
 import warnings
 
+import torch
+
 from nemo_prorl.config import ConfigError
 from nemo_prorl.engines.megatron import cpu
 
@@ -46,3 +48,6 @@ from megatron.core.tensor_parallel.random import get_cuda_rng_tracker, model_par
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
+# Apex's and Transformer Engine's SGD keep a buffer of the gradient's size for a momentum of 0.
+importlib.import_module("megatron.core.optimizer").SGD = torch.optim.SGD  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """Uniform access to Adam's moments, one `Slot` per model parameter, for all of Megatron's optimizers: torch's AdamW or
-the fused one, whole or sharded over replicas, updating the weights themselves or fp32 copies of 16-bit weights.
+the fused one, whole or sharded over replicas, updating the weights themselves or fp32 copies of 16-bit weights. SGD has
+no moments and no step count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Slot:
     main: torch.Tensor
     """The tensor that the optimizer updates: the parameter, its fp32 copy, or a flat part of one of these."""
     state: dict[str, Any]
-    """The moments, by the names in MOMENTS."""
+    """The moments, by the names in MOMENTS; empty with SGD."""
     span: slice | None
     """The part of the flattened parameter that this rank updates; None means all of it."""
 
@@ -43,14 +44,20 @@ def slots(optimizer: MegatronOptimizer, model: torch.nn.Module) -> dict[str, Slo
             span = slice(span_of.start, span_of.end)
         else:
             continue
-        found[name] = Slot(main=main, state=inner.optimizer.state[main], span=span)
+        found[name] = Slot(main=main, state=inner.optimizer.state.get(main, {}), span=span)
     return found
+
+
+def moments_of(optimizer: MegatronOptimizer) -> tuple[str, ...]:
+    """Returns the names of the moments that the optimizer keeps."""
+    is_sgd = any(isinstance(inner, torch.optim.SGD) for inner in _torch_optimizers(optimizer))
+    return () if is_sgd else MOMENTS
 
 
 def allocate(optimizer: MegatronOptimizer) -> None:
     """Creates moments of 0. The optimizers themselves would do so at the first update; saving, loading and resetting
     would have to handle both cases."""
-    for inner in _torch_optimizers(optimizer):
+    for inner in _torch_optimizers(optimizer) if moments_of(optimizer) else ():
         per_parameter_step = isinstance(inner, torch.optim.Adam)
         for group in inner.param_groups:
             if not per_parameter_step:
@@ -78,8 +85,8 @@ def get_step(optimizer: MegatronOptimizer) -> int:
         for group in inner.param_groups:
             if "step" in group:
                 return int(group["step"])
-            for parameter in group["params"]:
-                return int(inner.state[parameter]["step"])
+        for state in inner.state.values():
+            return int(state["step"])
     return 0
 
 

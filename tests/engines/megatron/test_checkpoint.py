@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nemo_prorl import distributed
+from nemo_prorl.config import LoraConfig, Optimizer
 from nemo_prorl.engines.megatron import checkpoint
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.engines.megatron.shards import ShardReader
@@ -184,6 +185,31 @@ def test_moments_that_were_deleted_are_zero_and_all_else_is_as_saved(
     save(policy, tmp_path / "reset")
     assert_same_contents(tmp_path / "again", tmp_path / "reset")
     assert checkpoint.read_manifest(tmp_path / "again").optimizer_step == 0
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
+def test_sgd_saves_no_moments_and_what_goes_on_with_adam_begins_them(
+    lora: LoraConfig | None, make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    batch, sgd = train_batch(token_batch()), {"optimizer": Optimizer.sgd, "learning_rate": 0.1, "lora": lora}
+    policy, other, adam = make_policy(**sgd), make_policy(**sgd), make_policy(lora=lora)
+    for each in (policy, adam):
+        each.update(batch, loss_function)
+    save(policy, tmp_path / "saved")
+    assert not (tmp_path / "saved" / "moments").exists()
+    for each in (other, adam):
+        each.load(tmp_path / "saved")
+    save(adam, tmp_path / "of adam")
+    assert checkpoint.read_manifest(tmp_path / "of adam").optimizer_step == 0
+    moments = [tensor for key, tensor in contents(tmp_path / "of adam").items() if "exp_avg" in key]
+    assert moments
+    assert not any(tensor.any() for tensor in moments)
+    reports = [each.update(batch, loss_function) for each in (policy, other)]
+    assert reports[0].loss == reports[1].loss
+    other.load(tmp_path / "of adam")
+    other.update(batch, loss_function)
+    wanted = dict(policy.named_weights())
+    assert all(torch.equal(wanted[name], tensor) for name, tensor in other.named_weights())
 
 
 def size_of(folder: Path) -> int:

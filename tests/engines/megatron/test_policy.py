@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nemo_prorl.config import Decay, Fp8Recipe, Precision, Recompute, RunConfig, TrainerConfig
+from nemo_prorl.config import Decay, Fp8Recipe, Optimizer, Precision, Recompute, RunConfig, TrainerConfig
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.megatron import build, optimizer_state
 from nemo_prorl.engines.megatron.architecture import read_architecture
@@ -144,6 +144,22 @@ def test_gradients_are_clipped_to_the_norm(make_policy: MakePolicy) -> None:
     assert report.grad_norm > 0.2
     first = math.sqrt(sum(float(values[0].square().sum()) for values in moments(policy).values()))
     assert first == pytest.approx(0.1 * 0.125, rel=1e-4)
+
+
+def test_sgd_moves_the_weights_against_the_clipped_gradient_alone(make_policy: MakePolicy) -> None:
+    batch = train_batch(token_batch())
+    policy = make_policy(optimizer=Optimizer.sgd, learning_rate=0.5, warmup_updates=0, clip_grad=0.125)
+    for _ in range(2):  # the second knows nothing of the first
+        before = {name: weight.clone() for name, weight in snapshot(policy).items()}
+        with captured_gradients(policy) as gradients:
+            report = policy.update(batch, loss_function)
+        assert report.grad_norm > 0.2
+        for name, weight in snapshot(policy).items():
+            wanted = before[name] - 0.5 * 0.125 / report.grad_norm * gradients[name]
+            torch.testing.assert_close(weight, wanted, atol=1e-7, rtol=1e-5, msg=name)
+    slots = optimizer_state.slots(policy.optimizer, policy.model).values()
+    assert not any(slot.state for slot in slots)
+    policy.reset_optimizer()
 
 
 def test_the_feed_forward_block_as_cuda_runs_it(make_policy: MakePolicy) -> None:
