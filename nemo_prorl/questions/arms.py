@@ -37,10 +37,10 @@ ARM_FILE, JOB_FILE, FOLDER = "arm.yaml", "job.sh", "exp_manager.explicit_log_dir
 SET_BY_FORK = ("seed", "trainer.num_steps", "stage.name", "stage.parent", "stage.start_from", FOLDER)
 """Options that follow from --seeds, --steps, --at and --out. All others may be changed for all arms together."""
 SAME_IN_ALL = (
-    "model.path", "model.precision", "data.train", "data.validation", "reward.function", "reward.weights",
+    "model.path", "model.precision", "data.validation", "reward.function", "reward.weights",
     *MEASURED_OPTIONS,
 )  # fmt: skip
-"""Options that one arm alone may not change: what is learned, what is measured, and by whom. All others may differ."""
+"""Options that one arm alone may not change: the model, what is measured, and by whom. All others may differ."""
 GOES_ON = ("stage.reset_reference=false", "stage.reset_optimizer=false", "stage.reset_data=false")
 """Overrides of every arm before its own: a child stage that only goes on."""
 LOGGER_IDS = ("id", "version", "run_id", "resume")

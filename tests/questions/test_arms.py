@@ -170,7 +170,6 @@ REFUSED = [
     ("arm bad changes exp_manager.explicit_log_dir", ("exp_manager.explicit_log_dir=x",)),
     ("arm bad changes model.path", ("model.path=x",)),
     ("arm bad changes model.precision", ("model.precision=fp32",)),
-    ("arm bad changes data.train", ("data.train=x.parquet", "data.validation=[b.parquet]")),
     ("arm bad changes data.validation", ("data.validation=[x.parquet]",)),
     ("arm bad changes validation.num_rollouts", ("validation.num_rollouts=3",)),
     ("arm bad changes validation.temperature", ("validation.temperature=0.1",)),
@@ -187,6 +186,12 @@ def test_an_arm_that_changes_what_must_be_the_same_is_refused_before_any_folder(
     with pytest.raises(ConfigError, match=what):
         made(run_dir, NOTHING, HALF, Arm(name="bad", overrides=overrides))
     assert not (run_dir.parent / "out").exists()
+
+
+def test_an_arm_may_train_on_further_problems(run_dir: Path) -> None:
+    nothing, more = made(run_dir, NOTHING, Arm(name="more", overrides=("data.train.x.parquet=1",)))[:2]
+    assert more.config.data.train == {**nothing.config.data.train, "x.parquet": 1.0}
+    assert more.config.data.validation == nothing.config.data.validation
 
 
 def test_all_arms_may_change_together_what_one_may_not(run_dir: Path) -> None:
