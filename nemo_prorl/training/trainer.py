@@ -273,7 +273,7 @@ class ProRLTrainer:
         return decision
 
     def _reset(self) -> None:
-        """ProRL's hard reset, of the current policy or of the stage's best checkpoint (controller.reset_to)."""
+        """Resets the current policy or the stage's best checkpoint (controller.reset_to)."""
         best = None
         if self.config.controller.reset_to is ResetTo.best:
             self._finish_saving()
