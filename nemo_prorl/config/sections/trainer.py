@@ -38,11 +38,10 @@ class TrainerConfig:
     packing: bool = True
     """Packs sequences without padding (thd layout) where attention supports it: Transformer Engine on CUDA, in bf16."""
     optimizer: Optimizer = Optimizer.adam
-    """adam: AdamW; sgd: stochastic gradient descent without momentum, which keeps no moments (arXiv 2602.07729)."""
+    """adam: AdamW; sgd: without momentum, so that there are no moments (arXiv 2602.07729), at a far larger rate."""
     learning_rate: float = 2e-6
     """Learning rate after the warm-up and before any decay (ProRL: 2e-6, constant). 0: Adam's by the number of weights
-    and the rank (docs/recipes.md); one of sgd is far larger, as its update has at most clip_grad times the rate as
-    norm, Adam's about the rate times the root of the number of weights."""
+    and the rank (docs/recipes.md)."""
     warmup_updates: int = 0
     """Updates of linear warm-up from the start of the first stage; later stages have none."""
     decay: Decay = Decay.constant
