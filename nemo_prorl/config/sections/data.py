@@ -126,10 +126,6 @@ class BegunConfig:
         for name in ("rare", "cut"):
             require(0 < getattr(self, name) < 1, name, getattr(self, name), "between 0 and 1")
         if (self.prefixes is Prefixes.solutions) is not bool(self.source):
-            raise ConfigError(
-                "source=FILE and prefixes=solutions belong together: write both, or leave both out."
-            )
+            raise ConfigError("source=FILE and prefixes=solutions belong together: write both, or none.")
         if not self.run and not self.source:
-            raise ConfigError(
-                "run=RUN is missing: write the folder of a run with exp_manager.record_rollouts."
-            )
+            raise ConfigError("run=RUN is missing: write that of a run with exp_manager.record_rollouts.")
