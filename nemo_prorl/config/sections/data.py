@@ -128,4 +128,4 @@ class BegunConfig:
         if (self.prefixes is Prefixes.solutions) is not bool(self.source):
             raise ConfigError("source=FILE and prefixes=solutions belong together: write both, or none.")
         if not self.run and not self.source:
-            raise ConfigError("run=RUN is missing: write that of a run with exp_manager.record_rollouts.")
+            raise ConfigError("run=RUN is missing: name the folder of a run with recorded rollouts.")
