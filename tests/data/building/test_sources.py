@@ -112,7 +112,7 @@ MASKED = {"question": "We add [MASK] to both sides.", "options": ["one", "  two\
 
 
 def test_a_masked_step_is_asked_for_by_the_letter_of_its_option() -> None:
-    """The schema is that of the data set's card, CC-BY-NC-4.0, and of programs that read it."""
+    """The schema is that of public programs that read the data set; its card has the licence, CC-BY-NC-4.0."""
     made = get("goosereason").candidate(Record(values=MASKED, split="train", origin="code-train.jsonl:7"))
     asked = "We add [MASK] to both sides.\n\nA. one\nB.   two\nC. three\n\n"
     asked += "The final answer is the letter of the right option."
