@@ -31,6 +31,7 @@ def assert_one_sentence(message: str) -> None:
 def test_without_what_is_written_it_is_the_dataclass() -> None:
     written = ["model.path=''", "data.train={}", "data.validation=[]", "controller.mode=manual"]
     written += [
+        "model.logprob_chunk_tokens=1024",
         "trainer.micro_batch_tokens=32768",
         "sampler.release_memory=false",
         "sampler.memory_fraction=0.5",

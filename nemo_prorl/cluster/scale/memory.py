@@ -221,8 +221,9 @@ def layer_working_bytes(model: Architecture, config: RunConfig) -> float:
 def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backward: bool) -> float:
     """Returns the bytes for log-probabilities and entropy over this rank's shard of the vocabulary, as computed by
     engines/megatron/vocab_parallel.py. Forward: logits and exponentials of a chunk, in fp32. Backward: the chunk's
-    gradient in fp32 and in 16 bits; the gradient of the output weights unless they are frozen, in fp32 and finally in
-    their precision; and the response tokens' hidden states and their gradient."""
+    gradient in fp32 and in 16 bits; then, unless they are frozen, a gradient of the output weights in their precision,
+    whose sum is Megatron's buffer in 16 bits and apart in fp32; and the response tokens' hidden states and their
+    gradient."""
     each = element_bytes(config)
     tensor = config.trainer.tensor_parallel
     vocabulary = model.padded_vocab(tensor, config.model.vocab_divisible_by) / tensor
@@ -230,9 +231,10 @@ def head_bytes(model: Architecture, config: RunConfig, num_tokens: int, *, backw
     hidden = num_tokens * model.hidden_size * each
     if not backward:
         return chunk * 8 + hidden
-    learned = 0.0 if config.lora.rank else vocabulary * model.hidden_size
-    of_weights, in_theirs = learned * 4, learned * (each if each < 4 else 0)
-    return max(chunk * (4 + (each if each < 4 else 0)), in_theirs) + of_weights + 2 * hidden
+    of_weights = 0.0 if config.lora.rank else vocabulary * model.hidden_size * each
+    if each == 4:
+        return chunk * 4 + of_weights + 2 * hidden
+    return max(chunk * (4 + each), of_weights) + 2 * hidden
 
 
 def kv_bytes_a_token(model: Architecture, config: RunConfig) -> float:

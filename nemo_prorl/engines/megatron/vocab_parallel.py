@@ -36,6 +36,7 @@ def logprob_and_entropy(
 
     group: ranks that hold consecutive shards of the vocabulary, in rank order; None means that this rank holds all of
     it. `hidden_NH` and `labels_N` are equal on all of them, and so are the results and the gradient of `hidden_NH`.
+    The gradient of a 16-bit `weight_VH` is added to its fp32 `main_grad` if it has one (Megatron-Core's buffer).
     vocab_size: rows at or beyond it, counted over all shards, are padding, with probability 0 and no gradient.
     fused: use the Triton kernels of softmax_triton.py, which requires `can_fuse`.
     """
@@ -114,8 +115,11 @@ class _ChunkedHead(torch.autograd.Function):
         if grad_logprobs is None:
             grad_logprobs = torch.zeros_like(entropy)
         grad_hidden = torch.empty_like(hidden)
-        learns = ctx.needs_input_grad[1]  # not in low-rank training
-        grad_weight = torch.zeros_like(weight, dtype=entropy.dtype) if learns else None
+        grad_weight = sums = None
+        if ctx.needs_input_grad[1]:  # not in low-rank training
+            sums = getattr(weight, "main_grad", None)
+            if sums is None or sums.dtype == weight.dtype:
+                sums = grad_weight = torch.zeros_like(weight, dtype=entropy.dtype)
         for part in shard.chunks(hidden.shape[0]):
             grad_logits = shard.kernels.gradient(
                 shard.logits(hidden[part], weight),
@@ -133,17 +137,23 @@ class _ChunkedHead(torch.autograd.Function):
                 grad_hidden[part] = _product(grad_logits, weight[: shard.num_valid])
             else:
                 torch.mm(grad_logits, weight[: shard.num_valid], out=grad_hidden[part])
-            if grad_weight is None:
+            if sums is None:
                 continue
             # Added in the precision of the sum, without a second tensor of its size.
-            total = grad_weight[: shard.num_valid]
+            total = sums[: shard.num_valid]
             if grad_logits.is_cuda and grad_logits.dtype != total.dtype:
                 torch.addmm(total, grad_logits.t(), hidden[part], out_dtype=total.dtype, out=total)
             else:
                 total.addmm_(grad_logits.t().to(total.dtype), hidden[part].to(total.dtype))
         if shard.group is not None:
             dist.all_reduce(grad_hidden, group=shard.group)
-        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None, None
+        if grad_weight is not None:
+            grad_weight = grad_weight.to(weight.dtype)
+        elif sums is not None:
+            # Tells Megatron's hook not to add it, which yet waits for some gradient: of a tied matrix the embedding's.
+            weight.grad_added_to_main_grad = True
+            grad_weight = None if getattr(weight, "zero_out_wgrad", False) else torch.empty_like(weight)
+        return grad_hidden, grad_weight, None, None
 
 
 def _merge(statistics_4N: torch.Tensor, group: Any) -> tuple[torch.Tensor, ...]:

@@ -27,6 +27,7 @@ from nemo_prorl.config import (
     CorrectionLevel,
     LayerSpec,
     ModelConfig,
+    Precision,
     Recompute,
     RunConfig,
     SamplerConfig,
@@ -107,9 +108,11 @@ def test_logits_exist_for_a_chunk_only() -> None:
     forward = head_bytes(SMALL, config(), 8192, backward=False)
     assert forward == 1024 * 151936 * 8 + 8192 * 1536 * 2
     assert head_bytes(SMALL, config(tensor_parallel=2), 8192, backward=False) < 0.55 * forward
-    # Backward: a chunk in fp32 and 16 bits, the head's gradient in fp32, hidden states and their gradient.
+    # Backward: a chunk in fp32 and 16 bits, hidden states and their gradient; the head's is in Megatron's buffer.
     backward = head_bytes(SMALL, config(), 8192, backward=True)
-    assert backward == 1024 * 151936 * 6 + 151936 * 1536 * 4 + 2 * 8192 * 1536 * 2
+    assert backward == 1024 * 151936 * 6 + 2 * 8192 * 1536 * 2
+    fp32 = config(model={"precision": Precision.fp32})
+    assert head_bytes(SMALL, fp32, 8192, backward=True) == (1024 + 1536) * 151936 * 4 + 2 * 8192 * 1536 * 4
 
 
 def test_recomputation_and_parallelism_only_ever_save_activations() -> None:

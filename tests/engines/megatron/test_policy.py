@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nemo_prorl.config import Decay, Fp8Recipe, Optimizer, Precision, Recompute, RunConfig, TrainerConfig
+from nemo_prorl.distributed import Ranks
 from nemo_prorl.engines.interface import NonFiniteUpdate
 from nemo_prorl.engines.megatron import build, optimizer_state
 from nemo_prorl.engines.megatron.architecture import read_architecture
@@ -432,6 +435,49 @@ def test_the_results_of_all_passes_are_copied_at_once(
         "of the passes, and between pipeline stages"
     )
     assert waits.count == 0
+
+
+class OfGradients(TorchDispatchMode):
+    """Counts the bytes that are read and written where gradients of `numel` elements are cleared, added or cast."""
+
+    count = 0
+
+    def __init__(self, numel: int) -> None:
+        super().__init__()
+        self._numel = numel
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        is_cast = name == "_to_copy" and args[0].dtype is torch.float32  # else it is of a weight
+        is_sum = name in ("zeros_like", "add", "add_", "addmm_")
+        if (is_cast or is_sum) and result.numel() == self._numel:
+            inputs = [x for x in args if torch.is_tensor(x) and x.numel() == self._numel]
+            self.count += sum(x.numel() * x.element_size() for x in (result, *inputs))
+        return result
+
+
+@pytest.mark.parametrize("model", ["qwen2", "qwen3_tied"])
+def test_a_pass_adds_the_gradients_of_head_and_embedding_once(
+    hf_models: dict[str, Path], ranks: Ranks, model: str
+) -> None:
+    """In bf16, into the fp32 buffer: 4 bytes are read and 4 written for each of the two, and the embedding's 2 beside.
+    What comes out is what fp32 gives, but for rounding."""
+    batch, gradients = train_batch(token_batch()), {}
+    for precision in (Precision.fp32, Precision.bf16):
+        config = run_config(hf_models[model], chunk=10_000)
+        config.model.precision = precision
+        policy = MegatronPolicy(config, ranks)
+        numel = policy.model.embedding.word_embeddings.weight.numel()
+        with OfGradients(numel) as touched:
+            policy._accumulate_gradients(batch, loss_function)
+        named = policy.model.named_parameters()
+        gradients[precision] = {name: p.main_grad for name, p in named if p.numel() == numel}
+    num_passes = len(policy._plan(batch.tokens))
+    assert num_passes > 1
+    assert touched.count == numel * (8 + 10) * num_passes
+    for name, wanted in gradients[Precision.fp32].items():
+        assert (gradients[Precision.bf16][name] - wanted).norm() < 0.05 * wanted.norm(), name
 
 
 def test_the_policy_leaves_the_cache_to_the_sampler_that_wakes(
