@@ -18,10 +18,10 @@ def rank_from_environment() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def is_one_machine() -> bool:
-    """Returns whether all ranks are on this machine, according to torchrun."""
+def is_one_machine(num_ranks: int | None = None) -> bool:
+    """Returns whether so many ranks (default: all) are on one machine, according to torchrun."""
     local = os.environ.get("LOCAL_WORLD_SIZE")
-    return local is None or int(local) == world_size_from_environment()
+    return local is None or int(local) >= (num_ranks or world_size_from_environment())
 
 
 def check_layout(world_size: int, tensor_parallel: int, pipeline_parallel: int) -> None:

@@ -176,7 +176,8 @@ def updates_s(case: Case, derates: Derates = FITTED) -> float:
 
 def gradient_exchange_s(case: Case) -> float:
     """Returns the time of one update's gradient exchange. A ring moves (d - 1) / d of the bytes once for a
-    reduce-scatter of fp32 gradients or an all-gather of weights, twice for an all-reduce (Patarasuk and Yuan, 2009)."""
+    reduce-scatter of fp32 gradients or an all-gather of weights, twice for an all-reduce (Patarasuk and Yuan, 2009).
+    What the last backward pass hides of it between machines is not taken off, because no one has measured it."""
     config, replicas = case.config, case.data_parallel
     each = 4 + element_bytes(config) if config.trainer.distributed_optimizer else 2 * 4
     moved = each * trained_on_rank(case.model, config, 0) * (replicas - 1) / replicas

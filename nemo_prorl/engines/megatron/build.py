@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from nemo_prorl.config import ConfigError, Fp8Recipe, Optimizer, Precision, Recompute, RunConfig
+from nemo_prorl.config.layout import is_one_machine
 from nemo_prorl.distributed import COLLECTIVE_TIMEOUT, Layout
 from nemo_prorl.engines.megatron import core
 from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
@@ -292,6 +293,7 @@ def build_training(
         core.DistributedDataParallelConfig,
         config.model.megatron,
         grad_reduce_in_fp32=True,
+        overlap_grad_reduce=overlaps_exchange(config, layout),
         use_distributed_optimizer=sharded,
     )
     wrapped = core.DistributedDataParallel(model.config, reduction, model)
@@ -321,6 +323,12 @@ def build_training(
         use_distributed_optimizer=sharded,
     )
     return wrapped, core.get_megatron_optimizer(settings, [wrapped], use_gloo_process_groups=False)
+
+
+def overlaps_exchange(config: RunConfig, layout: Layout) -> bool:
+    """Returns whether gradients are exchanged during the backward pass unless model.megatron says: if the replicas of a
+    stage, which are consecutive ranks, span machines. Low-rank factors have theirs only after it."""
+    return not is_one_machine(layout.tensor_parallel * layout.data_parallel) and not config.lora.rank
 
 
 def token_multiple(config: RunConfig) -> int:

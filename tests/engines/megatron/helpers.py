@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -67,6 +69,8 @@ class Case:
     trainer: dict[str, Any] = field(default_factory=dict)
     megatron: dict[str, Any] = field(default_factory=dict)
     """model.megatron."""
+    ranks_per_machine: int = 0
+    """As torchrun would say it; 0: it says nothing."""
     empty_replica: bool = False
     """Gives all rows to the first replica."""
     resume: str = ""
@@ -99,7 +103,9 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path | None, world
     two, and first save it again."""
     config = run_config(models[case.model], megatron=case.megatron, **case.trainer)
     ranks = distributed.initialise(config.trainer.tensor_parallel, config.trainer.pipeline_parallel)
-    policy = MegatronPolicy(config, ranks)
+    machine = {"LOCAL_WORLD_SIZE": str(case.ranks_per_machine)} if case.ranks_per_machine else {}
+    with mock.patch.dict(os.environ, machine):
+        policy = MegatronPolicy(config, ranks)
     if case.algorithm is None:
         whole, loss = train_batch(token_batch()), loss_function
     else:
@@ -117,9 +123,18 @@ def measure(case: Case, models: dict[str, Path], checkpoints: Path | None, world
             first = policy.update(batch, loss)
     if checkpoints is not None:
         save(policy, checkpoints / world / case.name)
-    second = policy.update(batch, loss)
+    wrapped, in_flight = policy.trainable.wrapped, []
+    groups, finish = wrapped.bucket_groups, wrapped.finish_grad_sync
+
+    def counted(*args: Any, **kwargs: Any) -> None:
+        in_flight.append(sum(group.grad_reduce_handle is not None for group in groups))
+        finish(*args, **kwargs)
+
+    with mock.patch.object(wrapped, "finish_grad_sync", counted):
+        second = policy.update(batch, loss)
     measured = {
         "rows": rows,
+        "in_flight": in_flight,
         "logprobs": logprobs,
         "reference_logprobs": reference_logprobs(policy, batch.tokens),
         "entropy": first.entropy_BT,

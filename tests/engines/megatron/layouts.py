@@ -35,6 +35,7 @@ TWO = [
     Case(name="dp2-overlap", model="qwen2", trainer=UNSHARDED, megatron=OVERLAP),
     Case(name="dp2-overlap-sharded", model="qwen2", megatron=OVERLAP),
     Case(name="dp2-overlap-sharded-one-empty", model="qwen2", megatron=OVERLAP, empty_replica=True),
+    Case(name="dp2-machines", model="qwen2", ranks_per_machine=1),
     Case(name="pp2-overlap", model="qwen2", trainer=PP, megatron=OVERLAP),
     Case(name="tp2-sp", model="qwen2", trainer=SP, resume="two/dp2-unsharded"),
     Case(name="tied-tp2", model="qwen3_tied", trainer=TP, resume="one/qwen3_tied"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nemo_prorl.config import ConfigError
+from nemo_prorl.config import ConfigError, LoraConfig, RunConfig
+from nemo_prorl.distributed import Layout
 from nemo_prorl.engines.megatron import build, core
 
 
@@ -37,3 +38,22 @@ def test_a_member_that_an_enum_lacks_is_refused_with_its_key() -> None:
     assert layers(attention_backend="flash").attention_backend.name == "flash"
     with pytest.raises(ConfigError, match=r"^model\.megatron\.attention_backend=fast .* flash, "):
         layers(attention_backend="fast")
+
+
+@pytest.mark.parametrize(
+    ("world_size", "tensor", "pipeline", "rank", "overlaps"),
+    [
+        (8, 1, 1, 0, False),
+        (16, 1, 1, 0, True),
+        (16, 2, 1, 0, True),
+        (16, 1, 2, 0, False),
+        (16, 1, 1, 8, False),
+    ],
+)
+def test_gradients_are_exchanged_in_the_backward_pass_where_replicas_span_machines_of_eight(
+    monkeypatch: pytest.MonkeyPatch, world_size: int, tensor: int, pipeline: int, rank: int, overlaps: bool
+) -> None:
+    """Not where each machine holds all replicas of one pipeline stage, nor in low-rank training."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    layout = Layout(rank=0, world_size=world_size, tensor_parallel=tensor, pipeline_parallel=pipeline)
+    assert build.overlaps_exchange(RunConfig(lora=LoraConfig(rank=rank)), layout) is overlaps

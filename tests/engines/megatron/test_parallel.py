@@ -58,6 +58,15 @@ def test_four_ranks_equal_one(four: World, one: World, case: Case) -> None:
 
 
 @pytest.mark.slow
+def test_gradients_are_on_their_way_before_the_backward_pass_ends_where_replicas_are_on_two_machines(
+    two: World,
+) -> None:
+    for rank in two.ranks:
+        assert rank["dp2"]["in_flight"] == [0]
+        assert rank["dp2-machines"]["in_flight"] == [1]
+
+
+@pytest.mark.slow
 def test_every_rank_refuses_an_update_that_is_not_finite_on_one(two: World, four: World) -> None:
     assert all(got["refused"] for world in (two, four) for rank in world.ranks for got in rank.values())
 
