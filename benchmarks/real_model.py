@@ -76,7 +76,7 @@ def arguments() -> argparse.ArgumentParser:
 
 def main() -> int:
     """Trains, prints and draws. Returns the exit code of the training."""
-    options = arguments().parse_args()
+    options = arguments().parse_intermixed_args()
     data, run = options.out / "data", options.out / "run"
     write_prompts(data)
     files = ", ".join(f"{quoted(str(data / name))}: 1" for name in TRAIN_FILES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.real_model import DRY_RUN, ON_GPU, lines, summarise
+from benchmarks.real_model import DRY_RUN, ON_GPU, arguments, lines, summarise
 from nemo_prorl.config import Precision
 from nemo_prorl.config.compose import compose
 from tests.conftest import ROOT
@@ -17,6 +17,11 @@ def test_the_options_are_those_of_the_demo_on_another_machine(options: tuple[str
         config.trainer.learning_rate == compose("smollm2", [], conf_dir=ROOT / "conf").trainer.learning_rate
     )
     assert (config.model.precision is Precision.bf16) is (options is ON_GPU)
+
+
+def test_options_of_the_run_come_before_and_after_the_jobs_own() -> None:
+    given = arguments().parse_intermixed_args(["model", "a=1", "--minutes", "3", "b=2"])
+    assert (given.minutes, given.overrides) == (3, ["a=1", "b=2"])
 
 
 def test_the_curve_has_every_validation_and_the_medians_leave_out_the_first_step() -> None:
