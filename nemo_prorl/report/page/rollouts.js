@@ -72,7 +72,7 @@
     chosen.replaceChildren(
       element("h2", { textContent: `${prompt.domain}, ${prompt.source}` }), quiet(prompt.name),
       element("blockquote", { className: "prompt", textContent: prompt.text }),
-      ...(prompt.begun ? [quiet("Begun answer, with which every response goes on:"),
+      ...(prompt.begun ? [quiet("Begun answer, from which every response goes on:"),
         element("blockquote", { className: "prompt", textContent: prompt.begun })] : []),
       element("div", { className: "responses" }, ...visitsOf(prompt).map(visitOf)),
     );

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 from vllm.exceptions import VLLMValidationError
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
@@ -76,6 +79,28 @@ def test_text_shows_every_token_but_the_stop_token_at_the_end(sampler, make_prom
         assert rollout.text == "".join(tokenizer.decode([token]) for token in shown)
     for special in ("<pad>", "<think>", "</think>"):
         assert any(special in r.text for r in rollouts), special
+
+
+@pytest.mark.parametrize("decoder", ["ByteLevel", "Metaspace"])
+def test_text_is_the_begun_answer_and_what_the_policy_adds(
+    sampler, make_prompt, draw, tokenizer, monkeypatch, decoder
+):
+    """Decoded alone, what is added would lose its first space with the decoder of SentencePiece."""
+    if decoder == "Metaspace":
+        words = {token.replace("Ġ", "▁"): index for token, index in tokenizer.get_vocab().items()}
+        spelled = Tokenizer(models.BPE(words, merges=[]))
+        spelled.pre_tokenizer, spelled.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        monkeypatch.setattr(sampler, "_tokenizer", PreTrainedTokenizerFast(tokenizer_object=spelled))
+    prompts = [
+        replace(make_prompt(f"3+4=?Two{end}", f"{i}"), text="3+4=?", begun=f"Two{end}")
+        for i, end in enumerate(LONG)
+    ]
+    first = set()
+    for rollout in keyed(draw(sampler, prompts, temperature=2.0)).values():
+        added = [tokenizer.decode([token]) for token in rollout.token_ids.tolist() if token != EOS]
+        assert rollout.text == "".join([rollout.prompt.begun, *added])
+        first |= {*added[:1]}
+    assert " " in first
 
 
 def test_a_response_ends_where_the_context_is_full(sampler, make_prompt, draw):
