@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from nemo_prorl.config import ConfigError, RunConfig, StartFrom
-from nemo_prorl.config.compose import compose, to_dict
+from nemo_prorl.config.compose import compose, quoted, to_dict
 from nemo_prorl.questions.rerun import changed_options
 from nemo_prorl.run import check_same_weights
 from nemo_prorl.run_folder import markers
@@ -153,8 +153,11 @@ def arm_runs(
             "data.validation is empty, and arms are compared by their held-out rewards: write data.validation=FILE."
         )
     configs = {}
+    held_out = (
+        f"data.validation=[{','.join(map(quoted, base.data.validation))}]"  # also beside another data.train
+    )
     for arm in arms:
-        configs[arm] = compose(recorded, [*common, *arm.overrides], conf_dir=conf_dir)
+        configs[arm] = compose(recorded, [*common, held_out, *arm.overrides], conf_dir=conf_dir)
         _check_same(
             f"arm {arm.name}",
             configs[arm],

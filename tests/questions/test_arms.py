@@ -188,10 +188,15 @@ def test_an_arm_that_changes_what_must_be_the_same_is_refused_before_any_folder(
     assert not (run_dir.parent / "out").exists()
 
 
-def test_an_arm_may_train_on_further_problems(run_dir: Path) -> None:
-    nothing, more = made(run_dir, NOTHING, Arm(name="more", overrides=("data.train.x.parquet=1",)))[:2]
-    assert more.config.data.train == {**nothing.config.data.train, "x.parquet": 1.0}
-    assert more.config.data.validation == nothing.config.data.validation
+def test_an_arm_may_train_on_further_or_other_problems(run_dir: Path) -> None:
+    arms = [
+        Arm(name="more", overrides=("data.train.x.parquet=1",)),
+        Arm(name="x", overrides=("data.train=x.parquet",)),
+    ]
+    nothing, more, others = (run.config.data for run in made(run_dir, NOTHING, *arms))
+    assert more.train == {**nothing.train, "x.parquet": 1.0}
+    assert others.train == {"x.parquet": 1.0}
+    assert more.validation == others.validation == nothing.validation
 
 
 def test_all_arms_may_change_together_what_one_may_not(run_dir: Path) -> None:
