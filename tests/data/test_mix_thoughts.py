@@ -60,7 +60,7 @@ def test_earlier_turns_do_not_decide_either(name: str) -> None:
 
 
 class ByteTokenizer:
-    """A published template, and a token for each byte of UTF-8."""
+    """A published template, and a token for each byte of UTF-8, but one for two line breaks as in Qwen and Llama 3."""
 
     def __init__(self, name: str) -> None:
         self._rendering = tokenizer_with(getattr(chat_templates, name))
@@ -70,14 +70,22 @@ class ByteTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         assert not add_special_tokens
-        return list(text.encode())
+        return list(text.replace("\n\n", "\0").encode())
 
 
 def begun_by(text: str) -> Row:
     return make_row("a", messages=(*make_row("a", "3 + 4?").messages, {"role": "assistant", "content": text}))
 
 
-ANSWERS = ("Seven", " \n Seven, or \n", "We add.</think>\n\nIt is", "<think>We", "</think>", "π<|im_end|>")
+ANSWERS = (
+    "Seven",
+    "\nSeven",
+    " \n Seven, or \n",
+    "We add.</think>\n\nIt is",
+    "<think>We",
+    "</think>",
+    "π<|im_end|>",
+)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -87,7 +95,8 @@ def test_an_answer_goes_on_unchanged_after_what_begins_every_answer(name: str) -
     for text in ANSWERS:
         prompt = render(begun_by(text), tokenizer)
         assert (prompt.text, prompt.begun, prompt.opens_thought) == (plain.text, text, plain.opens_thought)
-        assert bytes(prompt.token_ids).decode() == plain.text + text
+        # As the policy would write it: none of its tokens begins in the template's text.
+        assert prompt.token_ids == (*plain.token_ids, *tokenizer.encode(text, add_special_tokens=False))
     nothing = render(begun_by(""), tokenizer)
     assert replace(nothing, columns={}) == replace(plain, columns={})
 
