@@ -100,6 +100,12 @@ def row_of(
         messages=_messages(values.get(layout.prompt), layout.prompt),
         task=task,
     )
+    begun = split_answer(row.messages)[1]
+    if begun and final_answer(begun) == task.get("answer"):
+        raise BadRecord(
+            f"has the right answer at the end of {layout.prompt}, which the model is to find: take the last message "
+            "out, or cut it before the answer"
+        )
     try:
         json.dumps([*row.columns.values()], ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError):

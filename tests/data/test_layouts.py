@@ -154,6 +154,14 @@ def test_an_unknown_layout_lists_its_columns_and_the_known_ones(columns: list[st
             "without a role and a content",
         ),
         ({"messages": [{"role": "assistant", "content": "4"}], "answer": "4"}, "has an empty messages"),
+        (
+            {"messages": [*ASKED, {"role": "assistant", "content": r"2 + 2 = \boxed{4}"}], "answer": 4},
+            "has the right answer at the end of messages",
+        ),
+        (
+            {"prompt": [*ASKED, {"role": "assistant", "content": "Add.\n#### 4"}], "answer": "4"},
+            "before the answer",
+        ),
         ({"prompt": "?", "answer": None}, "has no answer"),
         ({"prompt": "?", "answer": ""}, "has no answer"),
         ({"prompt": "?", "answer": float("nan")}, "has no answer"),
