@@ -94,8 +94,9 @@ class _ChunkedHead(torch.autograd.Function):
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         logprobs, entropy, log_normaliser = hidden.new_empty(3, hidden.shape[0], dtype=dtype).unbind()
         for part in shard.chunks(hidden.shape[0]):
-            logits = shard.logits(hidden[part], weight)
-            statistics_4N = shard.kernels.statistics(logits, columns[part], shard.temperature)
+            statistics_4N = shard.kernels.statistics(
+                shard.logits(hidden[part], weight), columns[part], shard.temperature
+            )
             peak, total, weighted, label_z = _merge(statistics_4N, shard.group)
             log_sum = total.log()
             logprobs[part] = label_z - peak - log_sum
@@ -137,14 +138,14 @@ class _ChunkedHead(torch.autograd.Function):
                 grad_hidden[part] = _product(grad_logits, weight[: shard.num_valid])
             else:
                 torch.mm(grad_logits, weight[: shard.num_valid], out=grad_hidden[part])
-            if sums is None:
-                continue
-            # Added in the precision of the sum, without a second tensor of its size.
-            total = sums[: shard.num_valid]
-            if grad_logits.is_cuda and grad_logits.dtype != total.dtype:
-                torch.addmm(total, grad_logits.t(), hidden[part], out_dtype=total.dtype, out=total)
-            else:
-                total.addmm_(grad_logits.t().to(total.dtype), hidden[part].to(total.dtype))
+            if sums is not None:
+                # Added in the precision of the sum, without a second tensor of its size.
+                total = sums[: shard.num_valid]
+                if grad_logits.is_cuda and grad_logits.dtype != total.dtype:
+                    torch.addmm(total, grad_logits.t(), hidden[part], out_dtype=total.dtype, out=total)
+                else:
+                    total.addmm_(grad_logits.t().to(total.dtype), hidden[part].to(total.dtype))
+            del grad_logits  # before the next chunk's are made
         if shard.group is not None:
             dist.all_reduce(grad_hidden, group=shard.group)
         if grad_weight is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from nemo_prorl import distributed
+from nemo_prorl.engines.megatron import softmax_plain, vocab_parallel
 from nemo_prorl.engines.megatron.vocab_parallel import logprob_and_entropy
 from tests.engines.conftest import run_ranks
 
@@ -116,6 +118,30 @@ def test_the_gradient_of_16_bit_weights_is_summed_in_fp32_over_chunks_and_passes
         plain(hidden.double(), double, labels, 50)[0].sum().backward()
         exact += double.grad
     assert (weight.main_grad - exact).norm() < 6e-4 * exact.norm()
+
+
+def test_the_logits_of_one_chunk_are_freed_before_those_of_the_next_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In both passes; `plan` counts one chunk."""
+    made: list[weakref.ref[torch.Tensor]] = []
+    product, gradient = vocab_parallel._product, softmax_plain.gradient
+
+    def noted(tensor: torch.Tensor) -> torch.Tensor:
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    def multiplied(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        assert not [one for one in made if one() is not None]
+        return noted(product(left, right))
+
+    monkeypatch.setattr(vocab_parallel, "_product", multiplied)
+    monkeypatch.setattr(softmax_plain, "gradient", lambda *given: noted(gradient(*given)))
+    hidden, weight, labels = example()
+    logprobs, _ = chunked(hidden, weight.requires_grad_(), labels)
+    assert len(made) == 3
+    logprobs.sum().backward()
+    assert len(made) == 9
 
 
 def shard_worker(rows: int) -> list[torch.Tensor]:
