@@ -99,9 +99,12 @@ def _files(options: BegunConfig, aside: Path) -> tuple[list[str], list[str]]:
     """Returns the file of problems with solutions, or those that the run has trained on, and its held-out ones, as
     prompt files. aside: a folder for those that have to be converted."""
     train, held_out, run = list[Path](), list[Path](), Path(options.run)
+    stages = sorted(run.glob("stages/*.yaml")) if options.run else []
+    if options.run and not stages:
+        raise ConfigError(f"run={run} holds no stages/*.yaml: write the folder of a run.")
     if options.source:
         train.append(Conversion(folder=aside, needs_answer=True).file(options.source, "train")[0])
-    for stage in sorted(run.glob("stages/*.yaml")) if options.run else ():
+    for stage in stages:
         config = compose(str(stage), [], conf_dir=run)
         conversion = Conversion(folder=run, needs_answer=config.reward.asks_service, into=aside)
         held_out += [conversion.file(name, "validation")[0] for name in config.data.validation]

@@ -339,7 +339,10 @@ def test_the_command_says_what_it_made(run: Recording, capsys: pytest.CaptureFix
         (["run=x", "source=y"], "source=FILE and prefixes=solutions belong together"),
         (["prefixes=solutions"], "source=FILE and prefixes=solutions belong together"),
         (["prefixes=solutions", "source={rows}"], "{rows} has no column solution: it has no further ones"),
-        (["run=/no/run"], "/no/run has recorded no rollouts"),
+        (
+            ["prefixes=solutions", "source={rows}", "column=uid", "run=/no/run"],
+            "run=/no/run holds no stages/*.yaml",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_code_2(
