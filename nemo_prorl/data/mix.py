@@ -47,7 +47,7 @@ def render(row: Row, tokenizer: Tokenizer, *, visit: int = 0) -> Prompt:
         ) from None
     opens_thought = THINK_START in text and _opens_thought(messages, text, tokenizer)
     if opens_thought:  # which an answer that was written for another template repeats
-        begun = begun.removeprefix(text[text.rindex(THINK_START) :])
+        begun = begun.removeprefix(text[text.rindex(THINK_START) :]).removeprefix(THINK_START)
     # Apart, because no token that the policy writes spans the end of the generation prompt.
     token_ids = [part for each in (text, begun) for part in tokenizer.encode(each, add_special_tokens=False)]
     return Prompt(

@@ -82,7 +82,6 @@ ANSWERS = (
     "\nSeven",
     " \n Seven, or \n",
     "We add.</think>\n\nIt is",
-    "<think>We",
     "</think>",
     "π<|im_end|>",
 )
@@ -113,5 +112,6 @@ def test_it_is_the_continued_turn_of_transformers_where_templates_neither_think_
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_thought_that_the_template_has_opened_is_not_opened_again(name: str) -> None:
-    begun = render(begun_by("<think>\nWe add."), ByteTokenizer(name)).begun
-    assert begun == ("We add." if TEMPLATES[name][0] else "<think>\nWe add.")
+    for opened in ("<think>\n", "<think>"):
+        begun = render(begun_by(f"{opened}We add."), ByteTokenizer(name)).begun
+        assert begun == ("We add." if TEMPLATES[name][0] else f"{opened}We add.")
