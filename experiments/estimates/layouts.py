@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nemo_prorl.cluster.plan.fit import Cluster
-from nemo_prorl.cluster.scale.known import GPUS
-from nemo_prorl.cluster.scale.memory import GIB
+from nemo_prorl.cluster.scale.known import GPUS, shape_of
 from nemo_prorl.cluster.scale.layouts import fitting_layouts
-from nemo_prorl.cluster.scale.known import shape_of
+from nemo_prorl.cluster.scale.memory import GIB
 from nemo_prorl.cluster.scale.workload import Case
-from nemo_prorl.config import RunConfig, SamplerConfig, TrainerConfig
+from nemo_prorl.commands.parsing import CONF_DIR
+from nemo_prorl.config.compose import compose
 
 CASES = (
     # model, nodes of 8 H100, longest response
@@ -34,8 +34,7 @@ def layouts() -> Iterator[str]:
     yield "| model | H100 | response | TP x PP, sampler TP, recompute | GiB | step, s | sampling | tokens/s/GPU |"
     yield "|---|---|---|---|---|---|---|---|"
     for name, num_nodes, longest in CASES:
-        sampler = SamplerConfig(max_response_tokens=longest, release_memory=True, memory_fraction=0.7)
-        config = RunConfig(trainer=TrainerConfig(micro_batch_tokens=20480), sampler=sampler)
+        config = compose("train", [f"sampler.max_response_tokens={longest}"], conf_dir=CONF_DIR)
         cluster = Cluster(num_nodes=num_nodes, gpus_per_node=8)
         case = Case(model=shape_of(name), config=config, cluster=cluster, gpu=GPUS["h100"])
         plan, tokens = fitting_layouts(case)[0], case.trained_rollouts * case.response_tokens

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.estimates import fit
+from experiments.estimates.layouts import layouts
 from experiments.estimates.overlap import LIMIT, PASS_TOKENS, TOKEN_S, Rank, ranks_of
 from experiments.estimates.published import ROWS
 from experiments.estimates.tail import (
@@ -199,3 +200,8 @@ def test_the_constants_are_what_the_fit_finds() -> None:
 def test_the_table_of_the_page_is_what_is_computed() -> None:
     documented = (ROOT / "experiments" / "estimates.md").read_text(encoding="utf-8")
     assert [line for line in fit.table() if line not in documented] == []
+
+
+def test_the_page_has_the_layouts_of_the_papers_configuration() -> None:
+    page = (ROOT / "docs" / "sizing.md").read_text().splitlines()
+    assert [row for row in layouts() if row not in page] == []
