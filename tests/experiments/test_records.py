@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from experiments.beyond import __main__ as beyond
 from experiments.boundary import arms as boundary
 from experiments.boundary import report, results
 from experiments.findings.__main__ import COMPARISONS, RECIPES, STALLED, STORIES, TINY, overrides_of
@@ -41,6 +42,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "real_model.md": lambda: real_model.table(recorded("real_model/results.json")),
     "learning_rate.md": lambda: learning_rate.table(recorded("learning_rate/results.json")),
     "low_rank.md": lambda: low_rank.table(recorded("low_rank/results.json")),
+    "beyond.md": lambda: beyond.table(recorded("beyond/results.json")),
     "kl_weighted/README.md": lambda: kl_weighted.table(recorded("kl_weighted/results.json")),
     "puzzles/README.md": lambda: puzzles.page().splitlines(),
     "boundary/numbers.md": lambda: report.text(of_boundary()).splitlines(),
@@ -66,6 +68,8 @@ def configurations() -> Iterator[tuple[str, list[str]]]:
     for model in learning_rate.MODELS.values():
         yield model.config_name, [*model.overrides, f"trainer.learning_rate={model.rates[0]}"]
     yield from (("stories", [*low_rank.SETTING, "model.path=m", *arm]) for arm in low_rank.ARMS.values())
+    still = ["stage.name=still", "stage.parent=learn", *beyond.SETTING]
+    yield from (("laptop", [*still, *one.split()]) for one in {**beyond.RESETS, **beyond.OTHERS}.values())
     for family in (TINY, STALLED, STORIES, RECIPES):
         for arm in family.arms:
             yield family.config_name, overrides_of(family, arm, 7, None, Path("x"))
@@ -125,6 +129,18 @@ def test_a_sweep_of_learning_rates_records_each_and_prints_the_table(tmp_path: P
     assert list(numbers) == ["0.6M"]
     assert list(numbers["0.6M"]) == ["1e-4, seed 1", "0, seed 1"]
     assert said.splitlines()[-1].startswith("| 0.6M | 0, seed 1 | 1 | 0: ")
+
+
+@pytest.mark.slow
+def test_what_helps_at_a_plateau_is_tried_in_small(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "experiments.beyond", "trainer.num_steps=1", "validation.max_prompts=4"]
+    arguments = ["--only", "held", "--arms", "moments", "--seeds", "1", "--steps", "1", "--out", str(tmp_path)]
+    said = subprocess.run([*command, *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    arms = json.loads((tmp_path / "results.json").read_text())["held"]["arms"]
+    assert {arm: list(seeds) for arm, seeds in arms.items()} == {"moments": ["1"], "nothing": ["1"]}
+    assert arms["moments"]["1"]["right"][0] == arms["nothing"]["1"]["right"][0], "the same weights and samples"
+    assert said.splitlines()[-1].startswith("| moments | ")
+    assert (tmp_path / "beyond.png").read_bytes().startswith(b"\x89PNG")
 
 
 SEARCH = """
