@@ -265,6 +265,7 @@ def difference(plateau: Mapping[str, Any], arm: str, k: int) -> str:
 def draw(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     """Draws a row for each plateau: how it was reached, and each arm's differences to `nothing`, with a dot a seed."""
     import matplotlib as mpl
+    import matplotlib.ticker
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
@@ -289,6 +290,7 @@ def draw(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
                 seeds = [fmean(ours[seed].values()) - fmean(base[seed].values()) for seed in ours.keys() & base.keys()]
                 axis.plot(seeds, [place] * len(seeds), "o", color="#b0413e", markersize=3, alpha=0.6)
             axis.axvline(0, color="#8a8a8a", linewidth=0.8)
+            axis.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
             axis.set(title=f"pass@{k} against nothing", ylim=(len(arms) - 0.5, -0.5))
             axis.set_yticks(range(len(arms)), [arm.replace("_", " ") for arm in arms] if k == 1 else [""] * len(arms))
         for axis in axes:
