@@ -101,38 +101,60 @@ def set_step(optimizer: MegatronOptimizer, step: int) -> None:
                 state["step"].fill_(step)
 
 
-def to_host(
-    optimizer: MegatronOptimizer, kept: dict[tuple[int, str], torch.Tensor], *, main_copies: bool
-) -> None:
-    """Moves the moments to host memory, and with `main_copies` also the fp32 copies of 16-bit weights. `kept` holds the
-    pinned tensors between calls: pinning takes long. Megatron's own offload would also move fp32 parameters that are
-    the model's weights, which the refit still reads."""
-    for key, tensor, put in _movable(optimizer, main_copies):
-        if key not in kept:
-            kept[key] = empty_on_host(tensor)
-        put(kept[key].copy_(tensor, non_blocking=True))
-    if torch.cuda.is_available():
+class Offload:
+    """Moves the moments to host memory and back, and with `main_copies` also the fp32 copies of 16-bit weights.
+    Megatron's own offload would also move fp32 parameters that are the model's weights, which the refit still reads."""
+
+    def __init__(self, optimizer: MegatronOptimizer, *, main_copies: bool) -> None:
+        self._optimizer, self._main_copies = optimizer, main_copies
+        self._kept: dict[tuple[int, str], torch.Tensor] = {}
+        """Memory on the host, kept because pinning takes long."""
+        self._is_away = False
+        self._arriving: torch.cuda.Stream | None = None
+        """The stream on which the states come back, until somebody has waited for it."""
+
+    def to_host(self) -> None:
+        """Moves the states to the host, where they are complete on return."""
+        if self._is_away:
+            return
+        self.wait()
+        for key, tensor, put in self._movable():
+            if key not in self._kept:
+                self._kept[key] = empty_on_host(tensor)
+            put(self._kept[key].copy_(tensor, non_blocking=True))
         torch.cuda.synchronize()
+        self._is_away = True
 
+    def to_device(self, device: torch.device) -> None:
+        """Begins to move the states back, beside whatever the GPU is given to do next. Whoever reads or writes them
+        calls `wait` first."""
+        if not self._is_away:
+            return
+        self._is_away = False
+        self._arriving = torch.cuda.Stream()
+        # The work that was given to the GPU before may still use memory that was freed.
+        self._arriving.wait_stream(torch.cuda.current_stream())
+        for _, tensor, put in self._movable():
+            arrived = torch.empty_like(tensor, device=device)
+            with torch.cuda.stream(self._arriving):
+                put(arrived.copy_(tensor, non_blocking=True))
 
-def to_device(optimizer: MegatronOptimizer, device: torch.device, *, main_copies: bool) -> None:
-    """Undoes `to_host`."""
-    for _, tensor, put in _movable(optimizer, main_copies):
-        put(torch.empty_like(tensor, device=device).copy_(tensor, non_blocking=True))
+    def wait(self) -> None:
+        """Makes what the GPU is given from now on wait for states that come back; the host does not wait."""
+        if self._arriving is not None:
+            torch.cuda.current_stream().wait_stream(self._arriving)
+            self._arriving = None
 
-
-def _movable(
-    optimizer: MegatronOptimizer, main_copies: bool
-) -> Iterator[tuple[tuple[int, str], torch.Tensor, Callable[[torch.Tensor], None]]]:
-    """Yields a key, a tensor, and a function that puts another one in its place."""
-    for inner in _torch_optimizers(optimizer):
-        for parameter, state in inner.state.items():
-            for moment in MOMENTS:
-                yield (id(parameter), moment), state[moment], partial(state.__setitem__, moment)
-        if main_copies:
-            for group in inner.param_groups:
-                for parameter in group["params"]:
-                    yield (id(parameter), "main"), parameter.data, partial(setattr, parameter, "data")
+    def _movable(self) -> Iterator[tuple[tuple[int, str], torch.Tensor, Callable[[torch.Tensor], None]]]:
+        """Yields a key, a tensor, and a function that puts another one in its place."""
+        for inner in _torch_optimizers(self._optimizer):
+            for parameter, state in inner.state.items():
+                for moment in MOMENTS:
+                    yield (id(parameter), moment), state[moment], partial(state.__setitem__, moment)
+            if self._main_copies:
+                for group in inner.param_groups:
+                    for parameter in group["params"]:
+                        yield (id(parameter), "main"), parameter.data, partial(setattr, parameter, "data")
 
 
 def _torch_optimizers(optimizer: MegatronOptimizer) -> Iterator[Any]:

@@ -56,8 +56,8 @@ class MegatronPolicy:
         has_engine = use_transformer_engine(config.model.layer_spec, torch.cuda.is_available())
         self._packs = config.trainer.packing and has_engine and is_bf16
         self._fuses = config.model.fused_logprobs and can_fuse(self._device)
-        self._on_host: dict[tuple[int, str], torch.Tensor] = {}
-        """Memory of `finish_training`."""
+        has_main_copies = next(self.trainable.module.parameters()).dtype is not torch.float32
+        self._offload = optimizer_state.Offload(self.optimizer, main_copies=has_main_copies)
         self._reference: dict[str, torch.Tensor] = {}
         self._reference_hash = ""
         """Hash of the reference; empty until it is computed."""
@@ -142,6 +142,7 @@ class MegatronPolicy:
             group["lr"] = learning_rate(self.config.trainer, self.num_updates)
             # For norms and biases Megatron sets a multiplier of 0, which only its own scheduler would apply.
             group["weight_decay"] = self.config.trainer.weight_decay * group["wd_mult"]
+        self._offload.wait()
         self.optimizer.step_with_ready_grads()
         self.trainable.put(self._reference)
         return norm
@@ -246,17 +247,21 @@ class MegatronPolicy:
             self._reference.pop(name, None)
             self._reference[name] = empty_on_host(parameter).copy_(parameter.detach())
         self._reference_hash = ""
+        self._offload.wait()
         self.trainable.restart(self.num_updates)
 
     def reset_optimizer(self) -> None:
+        self._offload.wait()
         optimizer_state.reset(self.optimizer)
 
     # Checkpoints
 
     def begin_save(self, directory: Path) -> PendingSave:
+        self._offload.wait()
         return checkpoint.begin_save(directory, self.model, self.trainable, self._reference, self.num_updates)
 
     def load(self, directory: Path, *, reference: bool = True, num_updates: int | None = None) -> None:
+        self._offload.wait()
         saved = checkpoint.load(directory, self.model, self.trainable, self._reference if reference else None)
         self.num_updates = saved if num_updates is None else num_updates
         self._reference_hash = ""
@@ -301,22 +306,20 @@ class MegatronPolicy:
         ever more pieces (experiments/speed.md)."""
         ctypes.CDLL(None).malloc_trim(0)
         if self._makes_room:
-            optimizer_state.to_host(self.optimizer, self._on_host, main_copies=self._has_main_copies)
+            self._offload.to_host()
             # vLLM empties the cache itself before it allocates: at its start, and when it wakes.
-            self.trainable.wrapped.offload_grad_buffers(empty_cache=False)
+            self.trainable.wrapped.offload_grad_buffers(synchronize=False, empty_cache=False)
 
     def prepare_for_training(self) -> None:
+        """See `engines.interface.Policy`. The optimizer's state arrives during the passes of the first update. All that
+        reads or writes it waits for it: the optimizer's step, and what may come instead of an update."""
         if self._makes_room:
-            self.trainable.wrapped.restore_grad_buffers()
-            optimizer_state.to_device(self.optimizer, self._device, main_copies=self._has_main_copies)
+            self.trainable.wrapped.restore_grad_buffers(synchronize=False)
+            self._offload.to_device(self._device)
 
     @property
     def _makes_room(self) -> bool:
         return self.config.sampler.release_memory and self._device.type == "cuda"
-
-    @property
-    def _has_main_copies(self) -> bool:
-        return next(self.trainable.module.parameters()).dtype is not torch.float32
 
 
 def learning_rate(config: TrainerConfig, num_updates: int) -> float:

@@ -354,41 +354,6 @@ def test_what_is_free_after_the_updates_goes_back_to_the_system(make_policy: Mak
     assert len(kept) == 60
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_optimizer_survives_the_way_to_the_host_and_back(
-    ranks: object, hf_models: dict[str, Path], precision: str
-) -> None:
-    config = run_config(hf_models["qwen2"], learning_rate=1e-3, warmup_updates=0)
-    config.model.precision = Precision[precision]
-    batch, has_copies = train_batch(token_batch()), precision == "bf16"
-    moved, still = (MegatronPolicy(config, ranks) for _ in range(2))  # type: ignore[arg-type]
-    kept: dict[tuple[int, str], torch.Tensor] = {}
-    addresses = []
-    for _ in range(2):
-        for policy in (moved, still):
-            policy.update(batch, loss_function)
-        optimizer_state.to_host(moved.optimizer, kept, main_copies=has_copies)
-        held = {slot.state["exp_avg"].data_ptr() for slot in slots_of(moved)}
-        assert held <= {tensor.data_ptr() for tensor in kept.values()}
-        addresses.append(held)
-        optimizer_state.to_device(moved.optimizer, torch.device("cpu"), main_copies=has_copies)
-        assert not held & {slot.state["exp_avg"].data_ptr() for slot in slots_of(moved)}
-    assert addresses[0] == addresses[1], "memory is pinned once"
-    assert len(kept) == len(slots_of(moved)) * (3 if has_copies else 2)
-    assert_same(snapshot(moved), snapshot(still))
-    pairs = zip(moments(moved).values(), moments(still).values(), strict=True)
-    assert all(torch.equal(*moment) for pair in pairs for moment in zip(*pair, strict=True))
-    # A hard reset happens while the state is away.
-    optimizer_state.to_host(moved.optimizer, kept, main_copies=has_copies)
-    moved.reset_optimizer()
-    optimizer_state.to_device(moved.optimizer, torch.device("cpu"), main_copies=has_copies)
-    assert not any(moment.any() for of_one in moments(moved).values() for moment in of_one)
-
-
-def slots_of(policy: MegatronPolicy) -> list[optimizer_state.Slot]:
-    return list(optimizer_state.slots(policy.optimizer, policy.model).values())
-
-
 def test_the_norm_of_gradients_is_that_of_the_update_that_follows(make_policy: MakePolicy) -> None:
     """Asking for it, also for other gradients, changes nothing."""
     asked, still = make_policy(), make_policy()
@@ -479,18 +444,3 @@ def test_a_pass_adds_the_gradients_of_head_and_embedding_once(
     assert touched.count == numel * (8 + 10) * num_passes
     for name, wanted in gradients[Precision.fp32].items():
         assert (gradients[Precision.bf16][name] - wanted).norm() < 0.05 * wanted.norm(), name
-
-
-def test_the_policy_leaves_the_cache_to_the_sampler_that_wakes(
-    make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory that is given back has to be mapped again, which takes long."""
-    policy, calls = make_policy(), []
-    monkeypatch.setattr(MegatronPolicy, "_makes_room", True)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    policy.finish_training()
-    assert not calls
-    policy.prepare_for_training()
-    policy.update(train_batch(token_batch()), loss_function)
-    assert not calls
