@@ -31,6 +31,8 @@ class StagePlan:
     time: StepTime
     rollouts_per_engine: int
     """Rollouts that one engine samples in a step's first round."""
+    releases_in_vain: bool
+    """Whether the configuration would fit without its sampler.release_memory, too."""
 
 
 def plan_of(case: Case) -> StagePlan:
@@ -49,11 +51,14 @@ def plan_of(case: Case) -> StagePlan:
             f"{stage}: {phase} would need {memory.total(phase) / GIB:.1f} GiB, of which {largest}, and a plan may fill "
             f"{PLANNED_SHARE:.0%} of the GPU's {case.gpu.memory_gib:g}: {_way_out(case)}"
         )
+    sampler = case.config.sampler
+    beside = replace(case, config=replace(case.config, sampler=replace(sampler, release_memory=False)))
     return StagePlan(
         config=case.config,
         memory=memory,
         time=estimate_step(case, memory),
         rollouts_per_engine=ceil(case.sampled_rollouts / case.num_engines),
+        releases_in_vain=sampler.release_memory and fits(beside),
     )
 
 

@@ -53,6 +53,11 @@ def memory_text(plans: Sequence[StagePlan], gpu: Gpu) -> list[str]:
         f"Host memory per GPU: {host}.",
         *(["A stage without a table is like the one before it."] if len(plans) > 1 else []),
     ]
+    if all(plan.releases_in_vain for plan in plans):
+        said.append(
+            "Sampler and policy fit beside each other: write sampler.release_memory=false, and no step moves optimizer "
+            "states to the host and back."
+        )
     return [f"GiB of the fullest GPU, of {gpu.memory_gib:g}", *tables, *said]
 
 

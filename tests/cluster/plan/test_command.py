@@ -227,6 +227,16 @@ def test_more_responses_than_an_engine_holds_come_with_what_to_write(
     assert "vLLM would start" not in said
 
 
+def test_memory_that_is_released_in_vain_comes_with_what_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which fits, and which a configuration that needs to release it is not told."""
+    change, asked = "sampler.release_memory=false", ("--memory", "stage=run1")
+    small = (*asked, "sampler.memory_fraction=0.3", "trainer.micro_batch_tokens=10240")
+    assert f"write {change}, " in " ".join(plan(capsys, *small).split())
+    assert change not in plan(capsys, *small, change)
+    assert change not in plan(capsys, *asked)
+    assert cli.main(["plan", *asked, change]) == 2
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("arguments", "must_say"),
