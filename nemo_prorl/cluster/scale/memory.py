@@ -330,9 +330,9 @@ def refit_bytes(model: Architecture, config: RunConfig) -> float:
 
 
 def _host(case: Case, stage: int) -> dict[str, float]:
-    """The reference always; memory for the optimizer states, if they have to leave the GPU; what a rank writes of
-    weights and states, from the beginning of a save until it is on disk. A sleeping sampler holds nothing: the refit
-    brings its weights."""
+    """The reference always; memory for the optimizer states, if they have to leave the GPU; copies of what a rank
+    writes of weights and states, whose memory is kept from one save to the next. A sleeping sampler holds nothing: the
+    refit brings its weights."""
     config, replicas = case.config, case.data_parallel
     weights = float(element_bytes(config) * parameters_on_rank(case.model, config, stage))
     num_trained, factors = trained_on_rank(case.model, config, stage), factor_bytes(case.model, config, stage)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,14 @@ from nemo_prorl.engines.megatron import core, optimizer_state
 from nemo_prorl.engines.megatron.check import CHECKPOINT_MARK
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.families import Architecture, Split
+from nemo_prorl.engines.megatron.pinned import Copies
 from nemo_prorl.engines.megatron.shards import Save, ShardReader
 from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.weights import whole_parameters
 from nemo_prorl.run_folder.checkpoints import MOMENTS_FOLDER, WITHOUT_MOMENTS
 
+BATCH_ELEMENTS = 2**26
+"""Elements of the optimizer's state that are sent at once, 256 MiB."""
 MAIN = "main"
 """Name of the optimizer's fp32 copy of a 16-bit weight, which is saved like a moment."""
 
@@ -71,28 +75,35 @@ def begin_save(
     trainable: Trainable,
     reference: Mapping[str, torch.Tensor],
     num_updates: int,
+    copies: Copies,
 ) -> Save:
     """Copies the whole state to host memory, and returns the copy, which is still to be written to `directory`, a
     folder that all ranks see. Collective over all ranks.
 
     Each rank copies only what it will write, because replicas divide the parameters among themselves. The reference is
     not copied: it is in host memory already, where only `load` writes to it. reference: CPU copies of the local
-    weights, by parameter name.
+    weights, by parameter name. copies: gets the memory back when all has been written.
     """
+    made: list[torch.Tensor] = []
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        made.append(copies.begin(tensor))
+        return made[-1]
+
     weights = _sharded_weights(model)
     writers = _sharing(model)
     state: dict[str, Any] = {
-        "weights": _to_write("", weights, _parameters(model).items(), writers),
-        "reference": _to_write("reference.", weights, reference.items(), writers, copy=False),
+        "weights": _to_write("", weights, _parameters(model).items(), writers, copied),
+        "reference": _to_write("reference.", weights, reference.items(), writers),
         "random": _random_state(),
     }
     optimizer, module, places = trainable.optimizer, trainable.module, trainable.places()
     if trainable.lora:
         writers = _sharing(module)
-        state["lora"] = _to_write("", places, _parameters(module).items(), writers)
+        state["lora"] = _to_write("", places, _parameters(module).items(), writers, copied)
     for part in _parts(optimizer, module):
         states = _whole_states(optimizer, module, part, writers)
-        state[part] = _to_write(f"optimizer.{part}.", places, states, writers)
+        state[part] = _to_write(f"optimizer.{part}.", places, states, writers, copied)
     extra = _extra_states(model)
     if any(_has_content(entry.data) for entry in extra.values()):
         state["extra"] = extra
@@ -105,15 +116,17 @@ def begin_save(
         lora=trainable.lora,
         **_layout(),
     )
+    torch.cuda.synchronize()  # the copies are complete
     moments = {part: state.pop(part) for part in optimizer_state.moments_of(optimizer)}
     folder = directory / MOMENTS_FOLDER if moments else directory
     folder.mkdir(parents=True, exist_ok=True)
-    return Save(directory, state, asdict(manifest), Save(folder, moments, {}) if moments else None)
+    beside = Save(folder, moments, {}) if moments else None
+    return Save(directory, state, asdict(manifest), beside, partial(copies.give_back, made))
 
 
 def save_weights(directory: Path, model: torch.nn.Module) -> None:
     """Writes a checkpoint that has only weights, in one process."""
-    shards = _to_write("", _sharded_weights(model), _parameters(model).items(), _sharing(model), copy=False)
+    shards = _to_write("", _sharded_weights(model), _parameters(model).items(), _sharing(model))
     mark = Manifest(precision=_precision(model), contents=["weights"])
     saving = Save(directory, {"weights": shards}, asdict(mark))
     saving.write()
@@ -326,16 +339,16 @@ def _to_write(
     weights: Mapping[str, Any],
     tensors: Iterable[tuple[str, torch.Tensor]],
     writers: Mapping[str, int],
-    *,
-    copy: bool = True,
+    copied: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.cpu,
 ) -> dict[str, Any]:
     """Returns the shards by parameter name: in host memory those that this rank is to write, and on the meta device
-    those that other ranks write. copy: whether to copy tensors that are in host memory already."""
+    those that other ranks write. copied: gives what is to be written, by default the tensor itself if it is in host
+    memory already."""
     replica, num_replicas = _replica(), parallel_state.get_data_parallel_world_size()
 
     def to_host(shard: Any) -> Any:
         is_other_ranks = any(shard.replica_id)
-        shard.data = shard.data.to("meta") if is_other_ranks else shard.data.to("cpu", copy=copy)
+        shard.data = shard.data.to("meta") if is_other_ranks else copied(shard.data)
         return shard
 
     placed: dict[str, Any] = {}
@@ -361,17 +374,35 @@ def _whole_states(
     over replicas is complete only on the replica that writes it. Collective among replicas."""
     slots = optimizer_state.slots(optimizer, model)
     group = parallel_state.get_data_parallel_group()
-    for name, parameter in model.named_parameters():
-        slot = slots.get(name)
-        if slot is not None and slot.span is None:
-            yield name, _tensor(slot, part)
-            continue
-        whole = torch.zeros(parameter.shape, dtype=torch.float32, device=parameter.device)
-        if slot is not None:
-            _held_span(whole, slot).copy_(_tensor(slot, part).view(-1))
+    parameters = dict(model.named_parameters())
+    if slots and all(
+        slot.span is None for slot in slots.values()
+    ):  # a rank of a sharded optimizer may have no slot
+        yield from ((name, _tensor(slot, part)) for name, slot in slots.items())
+        return
+    for names in _batches(parameters, writers):
+        sizes = [parameters[name].numel() for name in names]
+        batch = torch.zeros(sum(sizes), dtype=torch.float32, device=parameters[names[0]].device)
+        for name, whole in zip(names, batch.split(sizes), strict=True):
+            if name in slots:
+                _held_span(whole, slots[name]).copy_(_tensor(slots[name], part).view(-1), non_blocking=True)
         # Added as integers to the other replicas' zeros, every bit stays the same.
-        dist.reduce(whole.view(torch.int32), dist.get_global_rank(group, writers[name]), group=group)
-        yield name, whole
+        dist.reduce(batch.view(torch.int32), dist.get_global_rank(group, writers[names[0]]), group=group)
+        for name, whole in zip(names, batch.split(sizes), strict=True):
+            yield name, whole.view(parameters[name].shape)
+
+
+def _batches(parameters: Mapping[str, torch.Tensor], writers: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yields names of parameters that the same replica writes, of at most BATCH_ELEMENTS elements unless it is one."""
+    batch: list[str] = []
+    num_elements = 0
+    for name in sorted(parameters, key=writers.__getitem__):
+        num_elements += parameters[name].numel()
+        if batch and (writers[name] != writers[batch[0]] or num_elements > BATCH_ELEMENTS):
+            yield batch
+            batch, num_elements = [], parameters[name].numel()
+        batch.append(name)
+    yield batch
 
 
 def _tensor(slot: optimizer_state.Slot, part: str) -> torch.Tensor:

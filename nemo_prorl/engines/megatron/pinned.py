@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import torch
 
 
@@ -10,3 +12,24 @@ def empty_on_host(tensor: torch.Tensor) -> torch.Tensor:
     """Returns memory on the host for a contiguous copy of the tensor. It has the tensor's size, as
     `engines.environment.set_allocator` makes torch take it."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+
+
+class Copies:
+    """Copies of tensors on the host, in memory that may be used again: pinning it takes long."""
+
+    def __init__(self, *, keep: bool) -> None:
+        """keep: whether to keep memory that is given back."""
+        self._keep = keep
+        self._free: dict[tuple[torch.Size, torch.dtype, bool], list[torch.Tensor]] = defaultdict(list)
+
+    def begin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns a copy that is complete when the host has waited for the GPU."""
+        free = self._free[tensor.shape, tensor.dtype, tensor.is_cuda]
+        return (free.pop() if free else empty_on_host(tensor)).copy_(tensor, non_blocking=True)
+
+    def give_back(self, copies: list[torch.Tensor]) -> None:
+        """Takes copies that nobody will read again, and empties the list. May be called from another thread."""
+        while copies:
+            copy = copies.pop()
+            if self._keep:
+                self._free[copy.shape, copy.dtype, copy.is_pinned()].append(copy)

@@ -22,7 +22,7 @@ from nemo_prorl.engines.megatron.check import check_model, use_transformer_engin
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.low_rank import LowRank
 from nemo_prorl.engines.megatron.microbatch import Feed
-from nemo_prorl.engines.megatron.pinned import empty_on_host
+from nemo_prorl.engines.megatron.pinned import Copies, empty_on_host
 from nemo_prorl.engines.megatron.trainable import Trainable
 from nemo_prorl.engines.megatron.vocab_parallel import can_fuse, logprob_and_entropy
 from nemo_prorl.types import FloatArray, TokenBatch, Totals, TrainBatch, UpdateReport
@@ -58,6 +58,8 @@ class MegatronPolicy:
         self._fuses = config.model.fused_logprobs and can_fuse(self._device)
         has_main_copies = next(self.trainable.module.parameters()).dtype is not torch.float32
         self._offload = optimizer_state.Offload(self.optimizer, main_copies=has_main_copies)
+        self._copies = Copies(keep=self._device.type == "cuda")
+        """Memory of checkpoints."""
         self._reference: dict[str, torch.Tensor] = {}
         self._reference_hash = ""
         """Hash of the reference; empty until it is computed."""
@@ -258,7 +260,9 @@ class MegatronPolicy:
 
     def begin_save(self, directory: Path) -> PendingSave:
         self._offload.wait()
-        return checkpoint.begin_save(directory, self.model, self.trainable, self._reference, self.num_updates)
+        return checkpoint.begin_save(
+            directory, self.model, self.trainable, self._reference, self.num_updates, self._copies
+        )
 
     def load(self, directory: Path, *, reference: bool = True, num_updates: int | None = None) -> None:
         self._offload.wait()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,22 @@ class Save:
     """See `engines.interface.PendingSave`. Constructing it is collective over all ranks.
 
     state: sharded tensors and objects, which must not change until they are written. mark: the content of policy.json,
-    which is written last; empty: there is none. beside: a save of another folder, which is written first.
+    which is written last; empty: there is none. beside: a save of another folder, which is written first. on_written:
+    is called when all has been written, by the thread that has.
     """
 
     def __init__(
-        self, directory: Path, state: dict[str, Any], mark: dict[str, Any], beside: Save | None = None
+        self,
+        directory: Path,
+        state: dict[str, Any],
+        mark: dict[str, Any],
+        beside: Save | None = None,
+        on_written: Callable[[], None] = lambda: None,
     ) -> None:
         sharded, self._common = core.save_preprocess(state)
         plan = _Plan("torch_dist", 1, thread_count=2)
         plan.async_save(sharded, directory)
-        self._directory, self._mark, self._beside = directory, mark, beside
+        self._directory, self._mark, self._beside, self._on_written = directory, mark, beside, on_written
         self._writer, self._metadata = plan.writer, plan.metadata
         self._results: list[Any] = []
 
@@ -56,6 +62,7 @@ class Save:
             for file in [*beside, *files]:  # the disk may be full
                 file.unlink(missing_ok=True)
             raise
+        self._on_written()
         return [*beside, *files]
 
     def _write_file(self, bucket: tuple[Any, ...]) -> None:

@@ -10,15 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nemo_prorl import distributed
 from nemo_prorl.config import LoraConfig, Optimizer
 from nemo_prorl.engines.megatron import checkpoint
+from nemo_prorl.engines.megatron.pinned import Copies
 from nemo_prorl.engines.megatron.policy import MegatronPolicy
 from nemo_prorl.engines.megatron.shards import ShardReader
 from tests.engines.conftest import build_hf_model, run_ranks
@@ -36,6 +37,7 @@ from tests.engines.megatron.helpers import (
 )
 from tests.engines.megatron.layouts import FOUR, ONE, TWO
 from tests.engines.megatron.test_parallel import assert_close
+from tests.waits import CopiedBytes
 
 
 def contents(folder: Path) -> dict[str, torch.Tensor]:
@@ -280,30 +282,58 @@ def test_the_reference_hash_sees_one_bit(make_policy: MakePolicy) -> None:
 
 
 def test_a_save_copies_each_tensor_once_and_the_reference_not_at_all(
-    make_policy: MakePolicy, tmp_path: Path
+    make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but the part of the reference that Megatron stores in halves."""
-    policy = make_policy()
+    """All but the part of the reference that Megatron stores in halves. A GPU is waited for once: until then the
+    copies, made as late as it might, hold NaN."""
+    policy, waits = make_policy(), []
+    policy.update(train_batch(token_batch()), loss_function)
     policy.reference_hash()
-    (tmp_path / "saved").mkdir()
-    with CopiedBytes() as copied:
-        policy.begin_save(tmp_path / "saved")
+    save(policy, tmp_path / "at once")
+    with CopiedBytes(late=True) as copied:
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(copied.arrive()))
+        pending = policy.begin_save(tmp_path / "saved")
+    pending.write()
+    pending.finish()
+    assert_same_contents(tmp_path / "at once", tmp_path / "saved")
     weights = dict(policy.model.named_parameters())
     halved = sum(weight.nbytes for name, weight in weights.items() if "linear_fc1.weight" in name)
     assert halved > 0
-    assert copied.total <= 3 * sum(weight.nbytes for weight in weights.values()) + halved + 64_000
+    written = 3 * sum(weight.nbytes for weight in weights.values())
+    assert waits == [written]
+    assert copied.total <= written + halved + 64_000
 
 
-class CopiedBytes(TorchDispatchMode):
-    """Counts the bytes of all copies that torch makes meanwhile, except small ones, which are random states."""
+def test_copies_get_the_memory_of_a_save_that_is_written_and_of_no_other(
+    make_policy: MakePolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, made = train_batch(token_batch()), []
+    policy, other = make_policy(), make_policy()
+    policy._copies = Copies(keep=True)
+    begin = policy._copies.begin
 
-    total = 0
+    def noted(tensor: torch.Tensor) -> torch.Tensor:
+        made.append(begin(tensor))
+        return made[-1]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.clone.default):
-            self.total += result.nbytes if result.device.type == "cpu" else 0
-        return result
+    monkeypatch.setattr(policy._copies, "begin", noted)
+    addresses, pending = [], []
+    for index in range(3):
+        for each in (policy, other):
+            each.update(batch, loss_function)
+        save(other, tmp_path / f"at once {index}")
+        pending.append(policy.begin_save(tmp_path / f"later {index}"))
+        addresses.append({tensor.data_ptr() for tensor in made})
+        made.clear()
+        if index == 1:  # neither was written before
+            for one in pending:
+                one.write()
+    pending[2].write()
+    for index, one in enumerate(pending):
+        one.finish()
+        assert_same_contents(tmp_path / f"at once {index}", tmp_path / f"later {index}")
+    assert not addresses[0] & addresses[1]
+    assert addresses[2] <= addresses[0] | addresses[1]
 
 
 def test_a_full_disk_in_the_middle_of_a_real_save(hf_models: dict[str, Path], tmp_path: Path) -> None:
@@ -325,6 +355,31 @@ def test_a_full_disk_in_the_middle_of_a_real_save(hf_models: dict[str, Path], tm
         (kept,) = (tmp_path / str(limit) / "checkpoints").iterdir()
         assert kept.name == found
         assert (kept / "policy" / "policy.json").is_file()
+
+
+def save_and_count(model: Path, folder: Path) -> list[int]:
+    """Numbers of reductions of two saves, of which the second sends little at a time, and of parameters."""
+    ranks, counts = distributed.initialise(1, 1), []
+    policy = MegatronPolicy(run_config(model), ranks)
+    policy.update(train_batch(token_batch()), loss_function)
+    for limit in (checkpoint.BATCH_ELEMENTS, 3000):
+        with (
+            mock.patch.object(torch.distributed, "reduce", wraps=torch.distributed.reduce) as reduce,
+            mock.patch.object(checkpoint, "BATCH_ELEMENTS", limit),
+        ):
+            save(policy, folder / str(limit))
+        counts.append(reduce.call_count)
+    return [*counts, len(list(policy.model.parameters()))]
+
+
+@pytest.mark.slow
+def test_replicas_bring_together_many_parameters_at_once(hf_models: dict[str, Path], tmp_path: Path) -> None:
+    found = run_ranks(save_and_count, 2, model=hf_models["qwen2"], folder=tmp_path)
+    few, many, num_parameters = found[0]
+    assert found[1] == found[0]
+    assert few == 2 * 2, "for each moment and rank"
+    assert few < many < 2 * num_parameters
+    assert_same_contents(*tmp_path.iterdir())
 
 
 def save_without_the_folder_of_moments(model: Path, folder: Path) -> list[bool]:
