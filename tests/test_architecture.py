@@ -25,7 +25,7 @@ ROOM_LINES = {
     "nemo_prorl/cluster": 2_370,
     "nemo_prorl/commands": 2_470,
     "nemo_prorl/config": 1_910,
-    "nemo_prorl/data": 3_170,
+    "nemo_prorl/data": 3_180,
     "nemo_prorl/demo": 1_250,
     "nemo_prorl/doctor": 960,
     "nemo_prorl/engines": 5_390,
