@@ -375,9 +375,8 @@ def _whole_states(
     slots = optimizer_state.slots(optimizer, model)
     group = parallel_state.get_data_parallel_group()
     parameters = dict(model.named_parameters())
-    if slots and all(
-        slot.span is None for slot in slots.values()
-    ):  # a rank of a sharded optimizer may have no slot
+    # A rank of a sharded optimizer may have no slot.
+    if slots and all(slot.span is None for slot in slots.values()):
         yield from ((name, _tensor(slot, part)) for name, slot in slots.items())
         return
     for names in _batches(parameters, writers):
