@@ -87,8 +87,10 @@ def begin_save(
     made: list[torch.Tensor] = []
 
     def copied(tensor: torch.Tensor) -> torch.Tensor:
-        made.append(copies.begin(tensor))
-        return made[-1]
+        copy = copies.begin(tensor)
+        if copies.keep:
+            made.append(copy)
+        return copy
 
     weights = _sharded_weights(model)
     writers = _sharing(model)

@@ -18,8 +18,8 @@ class Copies:
     """Copies of tensors on the host, in memory that may be used again: pinning it takes long."""
 
     def __init__(self, *, keep: bool) -> None:
-        """keep: whether to keep memory that is given back."""
-        self._keep = keep
+        """keep: whether memory is to be given back; else each copy is freed by whoever holds it."""
+        self.keep = keep
         self._free: dict[tuple[torch.Size, torch.dtype, bool], list[torch.Tensor]] = defaultdict(list)
 
     def begin(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -31,5 +31,4 @@ class Copies:
         """Takes copies that nobody will read again, and empties the list. May be called from another thread."""
         while copies:
             copy = copies.pop()
-            if self._keep:
-                self._free[copy.shape, copy.dtype, copy.is_pinned()].append(copy)
+            self._free[copy.shape, copy.dtype, copy.is_pinned()].append(copy)

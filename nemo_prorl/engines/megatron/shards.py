@@ -56,7 +56,7 @@ class Save:
         buckets = self._writer.write_buckets
         files = [Path(path) for path, *_ in buckets]
         try:
-            while buckets:  # popped, so that the memory of each is freed once it is written
+            while buckets:  # popped, so that memory that is not kept is freed once it is written
                 self._write_file(buckets.pop(0))
         except BaseException:
             for file in [*beside, *files]:  # the disk may be full
