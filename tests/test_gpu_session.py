@@ -29,10 +29,13 @@ def check(words: Sequence[str]) -> None:
         case ["python", "-m", "benchmarks.gpu_check", *arguments]:
             parser_of_gpu_check().parse_args(arguments)
         case ["python", "-m", "benchmarks.real_model", *arguments]:
-            parser_of_real_model().parse_args(arguments)
+            given = parser_of_real_model().parse_intermixed_args(arguments)
+            compose("smollm2", given.overrides, conf_dir=ROOT / "conf")
         case ["python", "-m", "pytest", *paths]:
             assert [path for path in paths if not (ROOT / path).exists()] == []
-        case ["python", "-m", "nemo_prorl", name, *arguments]:
+        case ["python", "-m", "nemo_prorl", name, *arguments] | [
+            "torchrun", "--nproc-per-node", _, "-m", "nemo_prorl", name, *arguments
+        ]:  # fmt: skip
             check_project_command(name, arguments)
         case ["python", script, *_]:
             assert (ROOT / script).is_file()
