@@ -72,7 +72,8 @@ def _build(arguments: Sequence[str]) -> int:
     )
     parser.option("words", "NAME | KEY=VALUE", "a source, `all` or `begun`; or an option", nargs="+")
     words = parser.parse_args(arguments).words
-    names, given = ([word for word in words if ("=" in word) == is_option] for is_option in (False, True))
+    names = [word for word in words if "=" not in word]
+    given = [word for word in words if "=" in word]
     if "begun" in names:
         if len(names) > 1:
             raise ConfigError("begun has options of its own: build it alone.")

@@ -153,9 +153,8 @@ def arm_runs(
             "data.validation is empty, and arms are compared by their held-out rewards: write data.validation=FILE."
         )
     configs = {}
-    held_out = (
-        f"data.validation=[{','.join(map(quoted, base.data.validation))}]"  # also beside another data.train
-    )
+    # Written out, because an arm's data.train alone would empty it.
+    held_out = f"data.validation=[{','.join(map(quoted, base.data.validation))}]"
     for arm in arms:
         configs[arm] = compose(recorded, [*common, held_out, *arm.overrides], conf_dir=conf_dir)
         _check_same(

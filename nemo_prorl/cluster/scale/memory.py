@@ -21,6 +21,7 @@ from nemo_prorl.config import (
     Recompute,
     RunConfig,
 )
+from nemo_prorl.engines.megatron.check import shards_optimizer
 from nemo_prorl.engines.megatron.families import Architecture, Split
 
 GIB = 2**30
@@ -174,7 +175,7 @@ def optimizer_bytes(num_parameters: int, config: RunConfig, data_parallel: int) 
     are trained; low-rank factors are in fp32 themselves."""
     is_adam = config.trainer.optimizer is Optimizer.adam
     each = 8 * is_adam + 4 * (config.model.precision is Precision.bf16 and not config.lora.rank)
-    return each * num_parameters / (data_parallel if is_adam and config.trainer.distributed_optimizer else 1)
+    return each * num_parameters / (data_parallel if shards_optimizer(config.trainer) else 1)
 
 
 def checkpoint_bytes(model: Architecture, config: RunConfig) -> float:

@@ -22,6 +22,7 @@ from nemo_prorl.cluster.scale.workload import Case
 from nemo_prorl.config import Recompute
 from nemo_prorl.data.batch import PASSES_A_CHUNK
 from nemo_prorl.engines.megatron.architecture import Architecture
+from nemo_prorl.engines.megatron.check import shards_optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +180,7 @@ def gradient_exchange_s(case: Case) -> float:
     reduce-scatter of fp32 gradients or an all-gather of weights, twice for an all-reduce (Patarasuk and Yuan, 2009).
     What the last backward pass hides of it between machines is not taken off, because no one has measured it."""
     config, replicas = case.config, case.data_parallel
-    each = 4 + element_bytes(config) if config.trainer.distributed_optimizer else 2 * 4
+    each = 4 + element_bytes(config) if shards_optimizer(config.trainer) else 2 * 4
     moved = each * trained_on_rank(case.model, config, 0) * (replicas - 1) / replicas
     return moved / (_link(case, case.cluster.num_gpus) * LINK_SHARE)
 

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from nemo_prorl.config import ConfigError, Fp8Recipe, Optimizer, Precision, Recompute, RunConfig
+from nemo_prorl.config import ConfigError, Fp8Recipe, Precision, Recompute, RunConfig
 from nemo_prorl.config.layout import is_one_machine
 from nemo_prorl.distributed import COLLECTIVE_TIMEOUT, Layout
 from nemo_prorl.engines.megatron import core
-from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, use_transformer_engine
+from nemo_prorl.engines.megatron.check import FP8_MULTIPLE, shards_optimizer, use_transformer_engine
 from nemo_prorl.engines.megatron.core import parallel_state
 from nemo_prorl.engines.megatron.families import Architecture, Rope
 from nemo_prorl.engines.megatron.weights import mark_shards
@@ -287,8 +287,7 @@ def build_training(
     """Returns the model wrapped with fp32 gradient buffers, and the optimizer. The weights must be loaded before,
     because the optimizer makes fp32 copies of 16-bit ones."""
     trainer = config.trainer
-    is_adam = trainer.optimizer is Optimizer.adam
-    sharded = is_adam and trainer.distributed_optimizer and layout.data_parallel > 1
+    sharded = shards_optimizer(trainer) and layout.data_parallel > 1
     reduction = _build(
         core.DistributedDataParallelConfig,
         config.model.megatron,

@@ -13,7 +13,15 @@ from typing import Any
 
 import psutil
 
-from nemo_prorl.config import ConfigError, Fp8Recipe, LayerSpec, Precision, RunConfig
+from nemo_prorl.config import (
+    ConfigError,
+    Fp8Recipe,
+    LayerSpec,
+    Optimizer,
+    Precision,
+    RunConfig,
+    TrainerConfig,
+)
 from nemo_prorl.config.layout import check_layout
 from nemo_prorl.engines.environment import has_cuda
 from nemo_prorl.engines.megatron.architecture import Architecture, read_architecture, read_json_object
@@ -129,6 +137,11 @@ def has_transformer_engine() -> bool:
 def use_transformer_engine(spec: LayerSpec, cuda: bool) -> bool:
     """Returns whether model.layer_spec stands for Transformer Engine's layers on this machine."""
     return spec is LayerSpec.transformer_engine or (spec is LayerSpec.auto and cuda)
+
+
+def shards_optimizer(trainer: TrainerConfig) -> bool:
+    """Returns whether several replicas divide the optimizer's state among themselves: Adam's; SGD's stays whole."""
+    return trainer.distributed_optimizer and trainer.optimizer is Optimizer.adam
 
 
 def check_files(folder: Path, architecture: Architecture) -> None:

@@ -26,6 +26,7 @@ from nemo_prorl.config import (
     CorrectionLevel,
     DynamicSamplingConfig,
     ModelConfig,
+    Optimizer,
     Recompute,
     RunConfig,
     SamplerConfig,
@@ -113,6 +114,8 @@ def test_one_replica_has_no_gradients_to_exchange() -> None:
     sharded = gradient_exchange_s(case(RunConfig()))
     whole = gradient_exchange_s(case(RunConfig(trainer=TrainerConfig(distributed_optimizer=False))))
     assert 0 < sharded < whole
+    sgd = TrainerConfig(optimizer=Optimizer.sgd)
+    assert gradient_exchange_s(case(RunConfig(trainer=sgd))) == whole, "its state is not sharded"
 
 
 def test_the_longest_response_bounds_what_more_gpus_bring() -> None:
